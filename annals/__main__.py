@@ -1,4 +1,7 @@
-"""The command `annals`, as `python -m annals` and as a file that runs from any folder."""
+"""Runs the command `annals`.
+
+It starts by `python -m annals`, or from any folder by `python PATH/annals/__main__.py`.
+"""
 
 import sys
 from pathlib import Path

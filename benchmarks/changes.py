@@ -1,4 +1,4 @@
-"""`python -m benchmarks changes`: compares lists of changes with SQL over a plain table."""
+"""`python -m benchmarks changes`: the times of lists of changes, and of SQL on a plain table."""
 
 from __future__ import annotations
 
@@ -127,12 +127,12 @@ def list_full_days() -> list[date]:
 def fill_database(
     conninfo: str, versions: int, print_progress: PrintProgress, shards: int | None = None
 ) -> None:
-    """Create tables and days in an empty database, and store versions in the full days.
+    """Create tables with ALL_DAYS days in an empty database, and store versions in the last days.
 
-    Afterwards, Django uses this database.
+    Only the last DAYS days before today get versions. Afterwards, Django uses this database.
 
     Args:
-        versions: How many versions each full day gets.
+        versions: How many versions each of the last days gets.
         shards: The number of shards of each table on a cluster; None for one server.
     """
     environment = _make_environment(conninfo, ALL_DAYS)
@@ -215,9 +215,9 @@ def list_questions(full_days: Sequence[date]) -> dict[str, Question]:
 def _list_reference_questions(
     connection: psycopg.Connection[Any], full_days: Sequence[date]
 ) -> dict[str, Question]:
-    """Return the questions of the reference, by name. See `list_questions`.
+    """Return the questions that hand-written SQL answers from a plain table, by name.
 
-    These questions run hand-written SQL over a table without daily partitions.
+    The table is not partitioned. The questions are comparable to those of `list_questions`.
     """
     start = datetime.combine(full_days[0], clock(), UTC)
     end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)

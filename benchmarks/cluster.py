@@ -29,7 +29,7 @@ def print_comparison(
     """Print a table with a row for each kind of request: the times of one server and of a cluster.
 
     Args:
-        questions: By the name of a kind of request, the times of the server and of the cluster.
+        questions: For each kind of request, by name: the times on one server and on the cluster.
     """
     table = Table("", "one server", "cluster", "ratio", title=title)
     for name, (plain, spread) in questions.items():

@@ -252,7 +252,7 @@ def _mix_messages(fresh: list[KafkaMessage], stored: list[KafkaMessage]) -> list
 
 
 def measure_freshness(bench: Harness, rate: int, seconds: int) -> Figures:
-    """Measure how many milliseconds after its sending a message can be read, at a steady rate."""
+    """Send messages at a steady rate, and measure how long it takes until a message can be read."""
     consumer = bench.start_consumer()
     producer = bench.make_producer()
     waiting: dict[str, float] = {}

@@ -168,7 +168,8 @@ def _measure_reading_again(messages: int) -> Figures:
         write_figures = _measure_writes_beside_packing(bench, start.date() - timedelta(days=9))
     if (first_run["stored"], second_run["stored"]) != (messages, 0):
         raise RuntimeError(
-            f"{first_run['stored']} and then {second_run['stored']} messages were stored"
+            f"the first run stored {first_run['stored']} messages instead of {messages}, and the "
+            f"second run {second_run['stored']} instead of 0"
         )
     return {
         "new": round(messages / first_run["active_seconds"]),

@@ -1,4 +1,4 @@
-"""`python -m benchmarks pack --cluster DSN`: packing on a Citus cluster next to one server."""
+"""`python -m benchmarks pack --cluster DSN`: packing on a Citus cluster and on one server."""
 
 from __future__ import annotations
 
@@ -156,12 +156,13 @@ def _measure_round(connection: psycopg.Connection[Any], day: date) -> Figures:
 def _measure_beside_packing(
     connection: psycopg.Connection[Any], conninfo: str, day: date
 ) -> Figures:
-    """Measure reads and writes alone, and while a day is packed.
+    """Measure reads and writes twice: without packing, and while a day is packed.
 
-    The day is packed as slowly as by `annals partitions maintain`.
+    The day is packed at the rate of `annals partitions maintain`.
 
     Returns:
-        The longest read, the longest write, and the 99th percentile of writes, in milliseconds.
+        For each of the two measurements, the longest read, the longest write, and the 99th
+        percentile of writes, in milliseconds.
     """
     row = connection.execute(
         sql.SQL("SELECT id FROM {} LIMIT 1").format(sql.Identifier(ROOT.table))
@@ -215,8 +216,8 @@ def _time_statements(conninfo: str, name: str, id: str, end: Event, results: Any
 
     Args:
         name: "read" or "write".
-        results: A queue. First gets None when the process is connected, then the name with the
-            seconds of all statements.
+        results: A queue. The process puts None into the queue when it is connected. At the end it
+            puts a pair: `name`, and a list with the duration of each statement in seconds.
     """
     seconds = []
     pause = 1 / (READS_PER_SECOND if name == "read" else WRITES_PER_SECOND)

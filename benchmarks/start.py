@@ -153,7 +153,7 @@ def _wait_until(condition: Callable[[], bool], part: str) -> None:
     """Wait until the condition holds.
 
     Args:
-        part: The name of the part of the start that ends with the condition, for the error.
+        part: The name of the phase that is over when the condition holds. The error names it.
 
     Raises:
         RuntimeError: The condition does not hold after WAIT_S.
@@ -161,7 +161,7 @@ def _wait_until(condition: Callable[[], bool], part: str) -> None:
     end = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"the process did not start within {WAIT_S} s: no '{part}'")
+            raise RuntimeError(f"after {WAIT_S} s the process has not reached '{part}'")
         time.sleep(0.01)
 
 

@@ -151,7 +151,7 @@ def _measure_data(data: TimelineData, host: str, port: int, *, full: bool) -> Fi
 
 
 def _read_every_version(id: str) -> None:
-    """Read and parse all versions of a document, which is the reference for a blame."""
+    """Read and parse all versions of a document, as a baseline for the time of a blame."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT data::text FROM {ROOT.table} WHERE id = %s", [id])
         for (data,) in cursor.fetchall():
@@ -222,7 +222,7 @@ def _measure_page(
 
 
 class _PageStart(NamedTuple):
-    """The start of a page: the token for Annals, and the position for the reference in SQL."""
+    """The start of a page: the page token for Annals, and the position for the bare SQL query."""
 
     token: str | None
     position: TimelinePosition

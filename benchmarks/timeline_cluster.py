@@ -1,6 +1,7 @@
 """`python -m benchmarks timeline --cluster DSN`: reading from a cluster and from one server.
 
-Both have the same versions. Each has its own web, and the requests go to both in turn over HTTP.
+Both databases have the same versions, and both have a web server. The requests go to the two web
+servers in turn over HTTP.
 """
 
 from __future__ import annotations

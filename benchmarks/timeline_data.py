@@ -143,8 +143,8 @@ def _fill_database(
 def _simulate_families() -> list[list[Record]]:
     """Return the families: the versions of each simulated application and its children.
 
-    `updated_at` of these versions is relative: 0 is the first version of the family, SECOND the
-    last one.
+    `updated_at` of these versions is relative: it is 0 for the first version of the family, and the
+    constant SECOND for the last version.
     """
     family_by_application: dict[str, list[Record]] = {}
     now = datetime.now(UTC)

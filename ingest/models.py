@@ -27,13 +27,13 @@ class Ledger(models.Model):
             was never resumed.
         noted_from: From this offset on, the tables ingest_unstored and ingest_quarantine have all
             messages that were read but not stored. For earlier offsets they are incomplete.
-        halted_explanation: The explanation from which halted_why was written; null in rows of
-            release 0.1.0.
+        halted_explanation: The reason of the halt as JSON, from which the sentence halted_why was
+            made; null in rows of release 0.1.0.
         forecast_at: When the consumer last made a forecast of losses.
-        loss_at: When the broker deletes the oldest unread message if nothing more is read; null
-            for never.
-        kept_seconds: How long the broker keeps a message that arrived at forecast_at; null for
-            ever.
+        loss_at: When the broker deletes the oldest unread message if nothing more is read; null if
+            the broker keeps it without a limit.
+        kept_seconds: How long the broker keeps a message that arrived at forecast_at; null without
+            a limit.
         arriving_rate: The number of messages that arrive in a second.
         reading_rate: The number of messages that the consumer read in a second while it was behind;
             null if it never was behind.
@@ -105,7 +105,7 @@ class Ledger(models.Model):
 
     @property
     def newly_lost(self) -> int:
-        """The number of lost messages that were not acknowledged."""
+        """The number of lost messages that no operator has acknowledged (`annals ledger`)."""
         return self.lost - self.lost_acknowledged
 
     @property

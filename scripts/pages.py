@@ -374,7 +374,10 @@ def _format_decision(page: Path) -> str:
 
 
 def check_numbering(names: Iterable[str]) -> list[str]:
-    """Return a sentence for each file name of a decision that does not have the next number."""
+    """Return a sentence about the first file name with a wrong number, or an empty list.
+
+    The files are those of docs/decisions/, and their numbers are 0001, 0002 and so on.
+    """
     faults = []
     for expected, name in enumerate(sorted(names), 1):
         if name[:5] != f"{expected:04}-":

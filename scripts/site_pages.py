@@ -25,10 +25,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return the page with links that lead to pages of the site.
+    """Return the Markdown of a page with links changed so that they work on the site.
 
-    In the repository, pages of docs/ link to files outside of docs/, and the other way round.
-    Called by MkDocs for each page.
+    In the repository, pages in docs/ link to files outside of docs/, and those files link to pages
+    in docs/. MkDocs calls this function for each page.
     """
     page_path = page.file.src_uri
     is_project_page = page_path.startswith(f"{FOLDER}/")

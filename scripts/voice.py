@@ -1,8 +1,9 @@
-"""Prints how the code speaks, in figures: `python scripts/voice.py [ROOT] [--list]`.
+"""Counts names and commit subjects that break rules: `python scripts/voice.py [ROOT] [--list]`.
 
-CONTRIBUTING.md has the rules, under "How the code speaks". A figure does not judge; it says where
-to look. The script uses only the standard library and git, so it can also measure an older commit:
-`git worktree add /tmp/before COMMIT`, then `python scripts/voice.py /tmp/before`.
+CONTRIBUTING.md has the rules, under "How the code speaks". A count does not judge: it says which
+names and subjects to read. The script uses only the standard library and git, so it can also
+measure an older commit: `git worktree add /tmp/before COMMIT`, then
+`python scripts/voice.py /tmp/before`.
 """
 
 import argparse
@@ -109,7 +110,7 @@ class NameFindings:
 
 
 def examine_names(root: Path, folders: list[str]) -> NameFindings:
-    """Read all names of the Python files below these folders of a checkout."""
+    """Examine the functions, classes and variables that Python files in these folders define."""
     findings = NameFindings()
     for folder in folders:
         for file in sorted((root / folder).rglob("*.py")):
@@ -151,7 +152,7 @@ def _list_decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[s
 
 
 def count_way_modules(structure_page: str) -> dict[str, int]:
-    """Return, for each way through the system, how many modules docs/structure.md lists."""
+    """Return how many modules each section "The way of ..." of docs/structure.md lists."""
     counts = {}
     for section in re.split(r"^(?=## )", structure_page, flags=re.MULTILINE):
         if title := WAY_TITLE.match(section):

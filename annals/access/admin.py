@@ -1,7 +1,6 @@
 """Registers the screens of the access journal and of logins at the admin site.
 
-It also adds a link to the screens of a document. The link opens the journal's entries about this
-document.
+The screens of a document get a link, too. The link opens the journal's entries about the document.
 """
 
 from __future__ import annotations

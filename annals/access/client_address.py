@@ -18,7 +18,7 @@ def load_trusted_proxies(annals_settings: Settings) -> tuple[IpNetwork, ...]:
     """Return the networks of ANNALS_TRUSTED_PROXIES.
 
     Raises:
-        env.SettingError: An entry is not a network, or is larger than the network of any bank.
+        env.SettingError: An entry is not a network, or has a prefix shorter than /8.
     """
     name = "ANNALS_TRUSTED_PROXIES"
     try:
@@ -28,7 +28,7 @@ def load_trusted_proxies(annals_settings: Settings) -> tuple[IpNetwork, ...]:
     for cidr in networks:
         if cidr.prefixlen < 8:  # every client can write X-Forwarded-For
             raise env.SettingError(
-                f"{name} is wrong: {cidr} is larger than the network of any bank, so everybody "
+                f"{name} is wrong: {cidr} has a prefix shorter than /8, so everybody "
                 "would be trusted. See docs/settings.md."
             )
     return networks

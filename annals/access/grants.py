@@ -110,7 +110,7 @@ def _generate_table_grants(
 
 
 def list_web_rights() -> Iterator[privileges.Right]:
-    """Generate each right on a table or column that the web needs."""
+    """Generate the rights on tables and columns that the database role of web processes needs."""
     partly_hidden = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
     yield from ((table, "SELECT", "") for table in _list_tables() - partly_hidden)
     for model, hidden in HIDDEN_FROM_WEB:
@@ -128,10 +128,10 @@ def list_web_rights() -> Iterator[privileges.Right]:
 
 
 def _generate_login_policies() -> Iterator[sql.Composed]:
-    """Generate policies that keep the web from making superusers and logins with a password.
+    """Generate policies that keep web processes from making superusers and logins with a password.
 
-    Rights on columns cannot do that: the web's right to insert has to include every column that
-    Django names. So a policy checks the values.
+    Rights on columns cannot do that: the right to insert has to include every column that Django
+    names. So a policy checks the values.
     """
     table = sql.Identifier("auth_user")
     yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(table)
@@ -198,7 +198,7 @@ def generate_schema_revokes() -> list[sql.Composed]:
 
 
 def find_missing_rights() -> list[str]:
-    """Return the rights of the web that the login of this process does not have.
+    """Return the rights that a web process needs, but the database login of this process lacks.
 
     An entry is for example "INSERT on access_journal.login". The function runs one query.
 

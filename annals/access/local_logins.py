@@ -116,11 +116,11 @@ def create_break_glass_login(name: str, now: datetime) -> User:
 
 
 def get_public_host() -> str | None:
-    """Return the host under which browsers reach the web, or None if it is not known.
+    """Return the host under which browsers reach the web server, or None if it is not known.
 
-    The host is the first entry of ANNALS_ALLOWED_HOSTS that has no wildcard. If the setting is not
-    set, its default, localhost, is returned only in the demo: elsewhere the web may run with a
-    value that this process does not have.
+    The host is the first entry of ANNALS_ALLOWED_HOSTS that has no wildcard. If the environment of
+    this process does not set ANNALS_ALLOWED_HOSTS, the host is localhost in a demo. Otherwise it is
+    not known, because the environment of the web server can have a value.
     """
     if not settings.ANNALS.demo and not os.environ.get(HOSTS, "").strip():
         return None

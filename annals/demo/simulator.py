@@ -251,11 +251,11 @@ def generate_messages(
 
 
 class _ApplicationLife:
-    """The messages that one application and its children have not sent yet.
+    """The messages about one application and its children that the simulator has not sent yet.
 
     Attributes:
-        unsent: One document for each message that is not sent yet. The last entry is the document
-            of the next message, and the first entry is the document of the last message.
+        unsent: For each message that is not sent yet, the document that the message is about. The
+            list is in reverse order: `pop()` returns the document of the next message.
         repeats_moment: Whether the next message has the moment of its document's previous version.
     """
 

@@ -130,7 +130,7 @@ class DemoSupervisor(ExitStack):
     def start_servers(self) -> None:
         """Start PostgreSQL and the broker, and set KAFKA_BOOTSTRAP_SERVERS in os.environ.
 
-        Each process gets a DATABASE_URL of its own, because logins differ.
+        DATABASE_URL is not set there: each process gets a value with a different database login.
         """
         os.environ["ANNALS_HOME"] = str(self.home)
         print_step("Annals", f"in {self.home}")

@@ -106,7 +106,7 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
             raise CommandError(str(error), returncode=2) from None
     command.stderr.write(_summarize(query, version_count, span))
     if not version_count:
-        for sentence in _explain_names(query.filters):
+        for sentence in _explain_wrong_logins(query.filters):
             command.stderr.write(sentence)
     if query.is_feed and token:
         command.stderr.write(
@@ -168,8 +168,11 @@ def _summarize(query: ChangesQuery, version_count: int, span: TimeSpan | None) -
     return f"Listed {versions} from {since} to {until}."
 
 
-def _explain_names(filters: VersionFilters) -> Iterator[str]:
-    """Generate a sentence for each login in the filters that is not one of its kind."""
+def _explain_wrong_logins(filters: VersionFilters) -> Iterator[str]:
+    """Generate sentences about the logins in the filters that are probably wrong.
+
+    The author should be a known person, and the client id should be a known service.
+    """
     options = (
         ("--author", filters.author, "person"),
         ("--client-id", filters.client_id, "service"),

@@ -1,1 +1,1 @@
-"""The pages of operators: Operations with alerts and cron jobs, and the calendar of days."""
+"""The pages for operators: the page "Operations" with alerts and cron jobs, and the page "Days"."""

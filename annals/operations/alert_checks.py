@@ -40,7 +40,7 @@ MetricValues = dict[str, dict[LabelValues, float]]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert of the page Operations: it finds what a problem affects, and explains it."""
+    """A check for one problem, and the texts about the problem on the page "Operations"."""
 
     alert: str  # the name of the alert in Prometheus
     page: bool  # whether somebody must act at once, even at night
@@ -71,7 +71,10 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {"==": eq, "
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A rule such as `name > 0`. A call returns the labels of the samples that meet it."""
+    """A rule for the samples of a metric, such as `annals_store_up == 0`.
+
+    A threshold is a function: it returns the metric labels of the samples that satisfy the rule.
+    """
 
     name: str
     sign: str
@@ -174,9 +177,9 @@ def _find_stuck_partitions(values: MetricValues) -> Iterable[str]:
 def _find_tables_to_pack(values: MetricValues) -> Iterable[str]:
     """Find the tables that have days to pack after the latest run of `partitions maintain`.
 
-    Returns nothing if this run ended with 0 while no process of an earlier release was connected.
-    Such a run leaves only days with unread messages or messages in quarantine, and other checks
-    find these.
+    Returns nothing if this run succeeded and no process of an earlier release is connected to the
+    database. In that case only days with unread or quarantined messages are left to pack, and
+    different checks find these messages.
     """
     is_complete = values["annals_maintain_exit_code"].get(()) == 0
     earlier_sessions = values["annals_store_earlier_sessions"].get((), 0)

@@ -130,7 +130,7 @@ class TableDayGroup:
 
     @property
     def title(self) -> str:
-        """One day with the names of its tables, or several days with the number of table days."""
+        """One day with its tables, or a range of days with the number of partitions."""
         first, last = (
             _format_day(pick(table_day.day for table_day in self.tables)) for pick in (min, max)
         )
@@ -145,7 +145,10 @@ class TableDayGroup:
 def _group_by_text(
     table_days: Iterable[TableDay], get_text: Callable[[TableDay], str]
 ) -> list[TableDayGroup]:
-    """Group table days by their text. The groups have the order of their first table days."""
+    """Group the table days for which `get_text` returns the same text.
+
+    The groups are in the order of their first table days.
+    """
     groups: dict[str, list[TableDay]] = {}
     for table_day in table_days:
         groups.setdefault(get_text(table_day), []).append(table_day)
@@ -153,7 +156,7 @@ def _group_by_text(
 
 
 def get_table_title(table: str) -> str:
-    """Return the name of a table for people."""
+    """Return the name that pages show for a table."""
     return get_kind_title(BY_TABLE[table]) if table in BY_TABLE else gettext("Access journal")
 
 
@@ -199,10 +202,11 @@ def _describe_due(table_day: TableDay, days: int, words: str, overdue: str) -> s
     """Return a text about a step that `partitions maintain` has not yet done for a table day.
 
     Args:
-        days: The step is due after this number of days.
-        words: The text until then. Its placeholder `{day}` gets the last day on which the step is
-            not due yet.
-        overdue: The text from then on.
+        days: The step is due when more than this number of days have passed since the day of
+            `table_day`.
+        words: The text to return while the step is not due yet. Its placeholder `{day}` is replaced
+            by the day before the step is due.
+        overdue: The words for the step in the text that is returned once the step is due.
     """
     last = table_day.day + timedelta(days)
     if table_day.today <= last:

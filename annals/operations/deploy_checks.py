@@ -36,7 +36,9 @@ SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replic
 
 
 def check_first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Return warnings with ids from annals.W100 on, in the order in which to act on them.
+    """Return a warning for each step of docs/first-hour.md that is still to be done.
+
+    The warnings are in the order of these steps. The ids of the warnings start at annals.W100.
 
     Args:
         databases: The names given by `check --database`. None: do not ask PostgreSQL and the

@@ -266,7 +266,11 @@ def distribute_with_rows(connection: Connection, table: str) -> None:
 
 
 def share_table(connection: Connection, table: str) -> None:
-    """Copy a table to each node if it is in COPIED, or else let each node reach it."""
+    """Make a table that is not distributed readable on each node of the Citus cluster.
+
+    A table in COPIED becomes a reference table: Citus copies it to each node. Any table that is not
+    in COPIED stays on the coordinator, and is added to the metadata of Citus.
+    """
     with connection.transaction():
         if table in COPIED:
             connection.execute("SELECT create_reference_table(%s)", [table])

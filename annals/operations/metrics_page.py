@@ -54,8 +54,8 @@ def measure_tables(
     """Yield metrics about the partitions of each table that has daily partitions.
 
     Args:
-        policy: Which days should exist. By default, those of the settings at this moment; no day
-            is held.
+        policy: Which days should exist. By default, these are the days that the settings ask for
+            at this moment, without held days.
         fields: Which metrics to yield, as keys of `TABLE_METRICS`.
     """
     effective_policy = policy or PartitionPolicy.at(clock.now())

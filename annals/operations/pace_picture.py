@@ -16,8 +16,8 @@ DAY: Final = timedelta(days=1)
 class PacePicture:
     """The rates of 24 hours as SVG paths: arrived messages as an area, read messages as a line."""
 
-    arrived: int  # how many messages arrived in the 24 hours
-    read: int  # how many messages were read in the 24 hours
+    arrived: int  # how many messages arrived in the last 24 hours
+    read: int  # how many messages were read in the last 24 hours
     highest_rate: float  # in messages a second
     arrived_path: str
     read_path: str
@@ -26,9 +26,9 @@ class PacePicture:
 
     @property
     def before(self) -> int:
-        """How many messages were read beyond those that arrived in the 24 hours.
+        """How many more messages were read than arrived in the last 24 hours, or 0.
 
-        At least this many had arrived earlier.
+        At least this many of the messages read had arrived before these 24 hours.
         """
         return max(0, self.read - self.arrived)
 

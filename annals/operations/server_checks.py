@@ -46,9 +46,10 @@ class ServerFault:
 
 
 def find_faults(server_values: ServerSettings, connections: int) -> Iterator[ServerFault]:
-    """Find the settings that should be changed, ordered by number.
+    """Find the settings of a PostgreSQL server that should be changed.
 
-    A setting that the login may not see is not reported.
+    The faults are in the order of `ServerFault.number`. A setting that the database login has no
+    right to see is not reported.
 
     Args:
         connections: How many connections all logins of Annals together may open; 0 if not known.
@@ -107,7 +108,10 @@ def _find_open_logs(settings: ServerSettings) -> Iterator[str]:
 def check_server_settings(
     *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Return warnings with ids from annals.W001 on. Returns none for the server of a demo."""
+    """Return a warning for each setting of the PostgreSQL servers that should be changed.
+
+    The ids of the warnings start at annals.W001. The server of a demo is not checked.
+    """
     if settings.ANNALS.demo:
         return []
     return [

@@ -87,9 +87,9 @@ def check_settings(arguments: Sequence[str] = ()) -> Settings:
 
 
 def refuse_open_demo(settings: Settings, bind_hosts: Sequence[str]) -> None:
-    """Refuse a demo that other machines can reach, because everybody knows its logins.
+    """Refuse to start a demo that other machines can reach, because everybody knows its logins.
 
-    A demo with the embedded PostgreSQL is allowed if ANNALS_DEMO is set explicitly.
+    Such a demo is allowed if it uses the embedded PostgreSQL and ANNALS_DEMO is set explicitly.
 
     Args:
         bind_hosts: The hosts on which this process listens.
@@ -117,8 +117,8 @@ def refuse_open_demo(settings: Settings, bind_hosts: Sequence[str]) -> None:
     if signs and database_url is not None:
         raise env.SettingError(
             f"ANNALS_DEMO=true creates logins with their names as passwords, but {signs[0]}: "
-            "others could log in. Unset ANNALS_DEMO. A demo that uses DATABASE_URL may be reached "
-            "only from this machine."
+            "others could log in. Unset ANNALS_DEMO, or make sure that the demo and its database "
+            "can be reached only from this machine."
         )
     if signs:
         raise env.SettingError(
@@ -128,16 +128,16 @@ def refuse_open_demo(settings: Settings, bind_hosts: Sequence[str]) -> None:
 
 
 def refuse_owner_login(settings: Settings, bind_hosts: Sequence[str]) -> None:
-    """Refuse a web that other machines can reach if its database login has too many rights.
+    """Refuse to start the web server with too many database rights if other machines can reach it.
 
-    If the database does not answer yet, nothing is refused. Then each worker process of the web
-    checks the login later, and logs a warning.
+    If the database does not answer yet, the web server may start. Then each worker process of the
+    web server checks the database login later, and logs a warning.
 
     Args:
         bind_hosts: The hosts on which this process listens.
 
     Raises:
-        env.SettingError: The login of DATABASE_URL has more rights than the web may have.
+        env.SettingError: The login of DATABASE_URL has more rights than a web server may have.
     """
     url = settings.database_url
     if url is None or settings.demo:
@@ -166,7 +166,10 @@ def _print_uncaught(error: BaseException) -> None:
 
 
 def _start_missing_servers(settings: Settings, command: str) -> None:
-    """Start the embedded PostgreSQL and broker if the command needs them and no other is set.
+    """Start the embedded servers that the command needs, and set their addresses in os.environ.
+
+    The embedded PostgreSQL is started only if DATABASE_URL is not set, and the embedded broker only
+    if KAFKA_BOOTSTRAP_SERVERS is not set.
 
     Raises:
         EmbeddedError: A server does not start.

@@ -49,9 +49,10 @@ def explain_days_to_hold(
     A day is held while it has unsettled messages: in quarantine, unread, or not accounted for in
     the ledger.
 
-    All days of a table are held while one of its topics may have unread messages of any day: the
-    topic was never read, its end offset is not known, or its end offset is out of date. An end
-    offset is out of date if a consumer last saw it before today (UTC) and more than SILENT ago.
+    All days of a table are held while it is not known whether a topic of the table has unread
+    messages: the topic was never read, its end offset is not known, or its end offset is out of
+    date. An end offset is out of date if a consumer last saw it before today (UTC) and more than
+    SILENT ago.
 
     A topic does not hold days if it is retired, or if the brokers recently answered that it does
     not exist. Recently means today (UTC), or at most SILENT ago.
@@ -86,7 +87,10 @@ def _explain_unsettled_days(
 
 
 def _find_unknown_tables() -> dict[str, list[Explanation]]:
-    """Return the tables with a topic that may have unread messages of any day, with the reasons."""
+    """Return the tables for which it is not known whether messages are unread, with the reasons.
+
+    An unread message can belong to any day, so all days of such a table must be held.
+    """
     reasons_by_table: defaultdict[str, list[Explanation]] = defaultdict(list)
     ledger, now = load_entries(), clock.now()
     for topic in find_never_read_topics(ledger):

@@ -156,7 +156,7 @@ def find_faults(entries: Sequence[Ledger]) -> list[str]:
 
 
 class LedgerTotals(Answer, kw_only=True):
-    """The sums of all topic partitions."""
+    """The message counts of the ledger, each summed over all topic partitions."""
 
     read: MessageCount
     stored: MessageCount
@@ -222,7 +222,7 @@ class LedgerEntry(Answer, kw_only=True):
 
 
 class LedgerFigures(Answer, kw_only=True):
-    """The ledger as `annals ledger --json` prints it and `GET completeness` answers it."""
+    """The ledger as `annals ledger --json` prints it and as `GET completeness` returns it."""
 
     ok: Annotated[bool, Meta(description="All sums add up, and all losses are acknowledged.")]
     faults: list[str]
@@ -265,7 +265,7 @@ class LedgerFigures(Answer, kw_only=True):
 def make_figures(
     entries: Sequence[Ledger], faults: Sequence[str], losses: list[LossEntry]
 ) -> LedgerFigures:
-    """Make the figures that commands print and the API answers."""
+    """Make the figures that commands print and that the API returns."""
     return LedgerFigures(
         ok=not faults,
         faults=list(faults),

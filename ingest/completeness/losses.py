@@ -17,7 +17,7 @@ from history.common.text_tables import pluralize
 from ingest.kafka.retention_forecast import (
     ASSUMED_RATE,
     Backlog,
-    Outlook,
+    LogForecast,
     SeenEnd,
     compute_catch_up,
 )
@@ -33,10 +33,11 @@ class LossForecast:
     """The forecast of one topic partition.
 
     Attributes:
-        loss_seconds: The time until the broker deletes the oldest unread message; inf for never.
+        loss_seconds: The time until the broker deletes the oldest unread message; inf if the broker
+            keeps it without a limit.
         catch_up_seconds: The time that a consumer needs from now on to read the topic partition
-            to its end; inf for never.
-        kept_seconds: How long the broker keeps a new message; inf for ever.
+            to its end; inf if the consumer never catches up.
+        kept_seconds: How long the broker keeps a new message; inf without a limit.
         unread: The number of unread messages.
         is_halted: Whether the consumer has stopped reading the topic partition.
     """
@@ -66,7 +67,7 @@ class LossForecast:
 
 def forecast_losses(
     entries: Sequence[Ledger],
-    never_read: Mapping[KafkaPartition, Outlook] | None = None,
+    never_read: Mapping[KafkaPartition, LogForecast] | None = None,
     now: datetime | None = None,
 ) -> dict[KafkaPartition, LossForecast]:
     """Return the forecast of each topic partition, the most endangered first.
@@ -76,7 +77,7 @@ def forecast_losses(
 
     Args:
         entries: The ledger rows.
-        never_read: The brokers' outlooks for partitions that are not in the ledger.
+        never_read: The logs and forecasts of topic partitions that are not in the ledger.
         now: The moment of the forecast; None for the moment of the call.
     """
     # Not clock.now(): the moments to compare with come from the brokers' real clock.
@@ -88,12 +89,12 @@ def forecast_losses(
             backlogs[entry.topic, entry.partition] = _estimate_backlog(entry, moment)
             if entry.halted_at is not None:
                 halted.add((entry.topic, entry.partition))
-    for partition, outlook in (never_read or {}).items():
-        forecast = outlook.forecast
+    for partition, log_forecast in (never_read or {}).items():
+        forecast = log_forecast.forecast
         if forecast is not None:
             backlogs[partition] = Backlog(
                 unread=forecast.unread,
-                arriving=outlook.log.arriving,
+                arriving=log_forecast.log.arriving,
                 loss_seconds=inf
                 if forecast.at is None
                 else max(0.0, forecast.at - moment.timestamp()),
@@ -137,7 +138,7 @@ def _estimate_backlog(entry: Ledger, moment: datetime) -> Backlog:
 
 
 def describe_deleted(
-    outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str]
+    log_forecasts: Mapping[KafkaPartition, LogForecast], retired: Container[str]
 ) -> list[str]:
     """Return a sentence for each topic partition in which the broker deleted unread messages.
 
@@ -147,15 +148,19 @@ def describe_deleted(
     return [
         f"{topic}[{partition}]: the broker has deleted "
         + pluralize(
-            outlook.forecast.deleted, "message that was not read", "messages that were not read"
+            log_forecast.forecast.deleted,
+            "message that was not read",
+            "messages that were not read",
         )
-        for (topic, partition), outlook in sorted(outlooks.items())
-        if outlook.forecast is not None and outlook.forecast.deleted and topic not in retired
+        for (topic, partition), log_forecast in sorted(log_forecasts.items())
+        if log_forecast.forecast is not None
+        and log_forecast.forecast.deleted
+        and topic not in retired
     ]
 
 
 class LossEntry(Answer, kw_only=True):
-    """The forecast of one topic partition as the API answers it. A null stands for never."""
+    """The forecast of one topic partition as the API returns it. A null stands for never."""
 
     topic: str
     partition: Count
@@ -224,18 +229,20 @@ def collect_seen_ends(entries: Sequence[Ledger]) -> dict[KafkaPartition, SeenEnd
     }
 
 
-def update_entries(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, Outlook]) -> None:
+def update_entries(
+    entries: Sequence[Ledger], log_forecasts: Mapping[KafkaPartition, LogForecast]
+) -> None:
     """Set end offset, arrival rate and forecast of ledger rows from the brokers' answers.
 
     The rows are changed in memory only.
     """
     for entry in entries:
-        outlook = outlooks.get((entry.topic, entry.partition))
-        if outlook is None or not entry.current:
+        log_forecast = log_forecasts.get((entry.topic, entry.partition))
+        if log_forecast is None or not entry.current:
             continue
-        moment, forecast = datetime.fromtimestamp(outlook.log.at, UTC), outlook.forecast
-        entry.high_watermark, entry.end_known_at = outlook.log.end, moment
-        entry.arriving_rate = outlook.log.arriving
+        moment, forecast = datetime.fromtimestamp(log_forecast.log.at, UTC), log_forecast.forecast
+        entry.high_watermark, entry.end_known_at = log_forecast.log.end, moment
+        entry.arriving_rate = log_forecast.log.arriving
         entry.forecast_at = None if forecast is None else moment
         if forecast is not None:
             entry.loss_at = (

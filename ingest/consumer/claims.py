@@ -69,8 +69,8 @@ class PartitionClaimer:
     def claim_again_after_fenced(self, lane: Lane) -> None:
         """Drop a lane's batch that the ledger has refused, and claim all partitions again.
 
-        The claim follows after CLAIM_AFTER_FENCED_SECONDS. Until then, the group should have told
-        this consumer which partition now belongs to another consumer.
+        The claim follows after CLAIM_AFTER_FENCED_SECONDS. By then, Kafka should have told this
+        consumer which topic partitions now belong to a different member of the group.
         """
         self._machine.handle_fenced(lane, time.monotonic())
         self._stop_until_claim("another consumer moved the ledger")

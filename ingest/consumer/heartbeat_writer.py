@@ -1,4 +1,4 @@
-"""Records in the ledger that a consumer is alive, its partitions' end offsets, and forecasts."""
+"""Writes heartbeats of the consumer, end offsets and forecasts of losses to the ledger."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ import psycopg
 
 from history.common.error_text import describe
 from ingest.consumer.writers import WorkerThread
-from ingest.kafka.retention_forecast import Outlook
+from ingest.kafka.retention_forecast import LogForecast
 from ingest.store import ledger
 from ingest.store.claim import Claim
 from ingest.store.ledger import Connection
@@ -64,14 +64,14 @@ class HeartbeatWriter:
             wait([self._last], seconds)
 
     def submit_forecast(
-        self, outlooks: Mapping[Claim, Outlook], reading_rate: float | None
+        self, log_forecasts: Mapping[Claim, LogForecast], reading_rate: float | None
     ) -> None:
         """Submit a forecast of which unread messages the brokers will delete, for the ledger.
 
         Safe in any thread.
         """
         self._submit_job(
-            partial(ledger.record_forecast, outlooks=outlooks, reading_rate=reading_rate)
+            partial(ledger.record_forecast, log_forecasts=log_forecasts, reading_rate=reading_rate)
         )
 
     def submit_topics(

@@ -31,7 +31,7 @@ class FingerprintCache:
         return self._old.get(id) if fingerprint is None else fingerprint
 
     def update(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
-        """Remember the fingerprints of documents, by id."""
+        """Remember the fingerprint of the search keys of each document, by document id."""
         self._new.update(fingerprints)
         if len(self._new) >= self._size:
             self._old, self._new = self._new, {}
@@ -64,10 +64,10 @@ class Lane:
         self.begin(Limits(1, 1))
 
     def begin(self, limits: Limits, lanes: int = 1) -> None:
-        """Begin with an empty batch, and forget all search keys.
+        """Begin a new empty batch, and forget the fingerprints of search keys.
 
         Args:
-            limits: The limits for all lanes together; each batch gets an equal share.
+            limits: The limits for all lanes together. The batch gets an equal share of them.
             lanes: How many lanes are in use.
         """
         self._limits = Limits(max(1, limits.rows // lanes), max(1, limits.bytes // lanes))
@@ -75,12 +75,12 @@ class Lane:
         self.drop()
 
     def drop(self) -> None:
-        """Replace the filling batch by an empty one."""
+        """Replace the batch that is being filled by an empty batch."""
         self.filling_batch = Batch(self._limits, self._fingerprints)
 
     @property
     def ready(self) -> bool:
-        """Whether the filling batch can be launched."""
+        """Whether `launch` can be called."""
         return self.flight is None and bool(self.filling_batch.progress)
 
     def remember(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
@@ -94,7 +94,13 @@ class Lane:
     def launch(
         self, claims: Mapping[KafkaPartition, Claim], claims_revision: int, now: float
     ) -> Flight:
-        """Put the filling batch in flight, and begin another batch. Call it only if `ready`."""
+        """Make the batch that is being filled the batch to write, and begin an empty batch.
+
+        Call this method only if `ready` is True.
+
+        Returns:
+            The batch to write, which is also in `flight` until its result is taken.
+        """
         batch = self.filling_batch
         batch.arrange()
         batch_claims = {

@@ -196,7 +196,7 @@ class Consumer:
             self._write_batch(lane)
 
     def _write_batch(self, lane: Lane) -> None:
-        """Give the filling batch of a lane to its writer."""
+        """Give the batch that a lane is filling to the writer of this lane."""
         flight = self._machine.launch(lane, time.monotonic())
         log_lost_offsets(flight.batch)
         end_offsets = {
@@ -255,10 +255,11 @@ class Consumer:
         return True
 
     def _act_on_verdict(self, verdict: AdmissionVerdict, message: KafkaMessage) -> bool:
-        """Do what the verdict demands before another message is offered to the state machine.
+        """Take the action that must come before the next message is offered to the state machine.
 
         Args:
-            message: The first message that was offered. The verdict is about its partition.
+            message: The first of the messages that were just offered to the state machine. The
+                verdict is about the topic partition of this message.
 
         Returns:
             False if no message can be admitted before the next claim.
@@ -289,7 +290,7 @@ class Consumer:
         self._periodic_work.record_halts(self._positions)
 
     def _make_room(self, lane: Lane) -> bool:
-        """Wait until the filling batch of a lane can go to its writer.
+        """Wait until the batch that a lane is filling can go to the writer of this lane.
 
         After PAUSE_AFTER_SECONDS, reading is paused, but polling goes on: the group would drop a
         member that does not poll.
@@ -303,7 +304,7 @@ class Consumer:
         lane.filling_batch.arrange()  # sorts the rows now, so that the writer need not
         claims_revision = self._positions.claims_revision
         until = time.monotonic() + PAUSE_AFTER_SECONDS
-        flight = lane.flight  # when it is written, the filling batch can go to the writer
+        flight = lane.flight  # when it is written, the writer can take the next batch
         while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
             self._commit_written_batches()
         if lane.flight is flight:
@@ -357,7 +358,7 @@ class Consumer:
         return first_offset
 
     def _advance_to_ends(self) -> None:
-        """Advance the position of each partition that was read to its end to the end offset.
+        """Move the position of each topic partition without unread messages to the end offset.
 
         The last offsets of a partition may be markers of transactions. The broker does not deliver
         markers, so no message advances the position past them.
@@ -384,7 +385,7 @@ class Consumer:
         The next consumer reads messages again that were not written in this time.
         """
         until = time.monotonic() + HAND_OVER_SECONDS
-        for _ in range(2):  # first the batches in flight, then the filling batches
+        for _ in range(2):  # first the batches in flight, then the next ones
             if not self._writers.wait_for_all(until - time.monotonic()):
                 self._writers.abandon_waiting_work()
                 break

@@ -10,7 +10,7 @@ from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.positions import Positions
 from ingest.consumer.writers import WorkerThread
 from ingest.kafka.client import UnreachableError
-from ingest.kafka.retention_forecast import Outlook
+from ingest.kafka.retention_forecast import LogForecast
 from ingest.kafka.source import GroupMember
 from ingest.messages.message import KafkaPartition
 
@@ -27,8 +27,9 @@ MEASURE_UNREAD = 1_000
 # The weight of a new measurement in the mean rate; the earlier mean has the rest.
 RATE_WEIGHT = 0.3
 
-# Asks for the outlooks of partitions. The argument has the next offset to read of each partition.
-AskOutlooks = Callable[[Mapping[KafkaPartition, int | None]], dict[KafkaPartition, Outlook]]
+# Fetches the log and the forecast of losses for topic partitions. The argument has the next offset
+# to read of each topic partition.
+AskLogForecasts = Callable[[Mapping[KafkaPartition, int | None]], dict[KafkaPartition, LogForecast]]
 
 
 class RateSample(NamedTuple):
@@ -45,11 +46,11 @@ class LossForecaster:
     A separate thread waits for the brokers, so the methods of this class never wait.
     """
 
-    def __init__(self, ask: AskOutlooks, heartbeats: HeartbeatWriter) -> None:
+    def __init__(self, ask: AskLogForecasts, heartbeats: HeartbeatWriter) -> None:
         self._ask = ask
         self._heartbeats = heartbeats
         self._worker = WorkerThread("forecast")
-        self._request: Future[dict[KafkaPartition, Outlook]] | None = None
+        self._request: Future[dict[KafkaPartition, LogForecast]] | None = None
         self._due = time.monotonic() + FIRST_SECONDS
         self._sample: RateSample | None = None
         self.reading_rate: float | None = None
@@ -72,19 +73,19 @@ class LossForecaster:
             return
         future, self._request = self._request, None
         try:
-            outlooks = future.result()
+            log_forecasts = future.result()
         except UnreachableError as error:
             logger.warning("no forecast of losses this time: %s", error)
             return
         except Exception:  # reading must go on, whatever a broker answered
             logger.exception("no forecast of losses this time")
             return
-        outlooks_by_claim = {
-            positions.claimed[name].claim: outlook
-            for name, outlook in outlooks.items()
+        log_forecasts_by_claim = {
+            positions.claimed[name].claim: log_forecast
+            for name, log_forecast in log_forecasts.items()
             if name in positions.claimed
         }
-        self._heartbeats.submit_forecast(outlooks_by_claim, self.reading_rate)
+        self._heartbeats.submit_forecast(log_forecasts_by_claim, self.reading_rate)
 
     def _measure_rate(self, member: GroupMember, positions: Positions) -> None:
         """Measure how fast this consumer reads while more than MEASURE_UNREAD messages wait."""

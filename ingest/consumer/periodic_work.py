@@ -165,7 +165,7 @@ class PeriodicWork:
             self._claim_again("a topic was deleted and created again")
 
     def finish(self, member: GroupMember, positions: Positions) -> None:
-        """Record the ends of the partitions once more, before a consumer ends by itself.
+        """Record the end offsets once more, before a consumer with `--until-idle` stops.
 
         Without this, the ledger would not show until the next run how many messages are unread.
         Waits a few seconds for the brokers.
@@ -185,7 +185,11 @@ class PeriodicWork:
     def _write_heartbeat(
         self, member: GroupMember, positions: Positions, snapshot: BrokerSnapshot | None
     ) -> Mapping[KafkaPartition, int]:
-        """Submit a heartbeat, and return the end offsets of claimed partitions in `snapshot`."""
+        """Submit a heartbeat for the ledger.
+
+        Returns:
+            The end offsets of the claimed topic partitions that are in `snapshot`.
+        """
         claimed = positions.claimed
         broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
         end_offsets = {
@@ -266,7 +270,7 @@ class PeriodicWork:
                     topic, number = partition
                     logger.warning(
                         "%s[%d]: reading resumes after the halt; bad messages before offset %d go"
-                        " to quarantine",
+                        " to quarantine and do not halt the partition again",
                         topic,
                         number,
                         until,

@@ -77,7 +77,7 @@ class ClaimedPartition:
 
 @dataclass(slots=True)
 class Positions:
-    """The partitions of one consumer, from their assignment by the group to their claims."""
+    """The topic partitions that the group assigned to one consumer, and the claims for them."""
 
     claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
     assigned: list[KafkaPartition] | None = None  # None before the group assigned any

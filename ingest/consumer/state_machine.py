@@ -23,7 +23,7 @@ SMALL_BATCH_SECONDS = 0.25
 
 
 class AdmissionVerdict(Enum):
-    """The action that the loop must take before it offers the next message."""
+    """The action that the loop must take before it offers the state machine a next message."""
 
     HALTED = auto()
     """Admitted, but the last message halted its partition: pause it, and record the halt."""
@@ -38,7 +38,7 @@ class AdmissionVerdict(Enum):
 
 
 class Admission(NamedTuple):
-    """The outcome of one call of `StateMachine.admit`."""
+    """How many messages `StateMachine.admit` has handled, and why it has stopped."""
 
     handled: int  # how many of the offered messages must not be offered again
     verdict: AdmissionVerdict | None  # None: offer the next message
@@ -48,11 +48,11 @@ class StateMachine:
     """The partitions of one consumer, and its lanes with their batches.
 
     Every offset of a claimed partition goes to exactly one batch, in order. When the claims change,
-    the filling batches are dropped. A batch in flight is written all the same, unless another
-    consumer has claimed one of its partitions: then the ledger refuses it.
+    the batches that are being filled are dropped. A batch in flight is written all the same, unless
+    a different consumer has claimed one of its partitions: then the ledger refuses the batch.
 
     After a claim, the last message that was read before the claim is read once more. If the broker
-    has another message at this offset, the log was truncated.
+    has a different message at this offset, the log was truncated.
     """
 
     def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
@@ -100,15 +100,16 @@ class StateMachine:
     def admit(
         self, messages: Sequence[DecodedMessage], first_offset: int | None = None
     ) -> Admission:
-        """Add the messages of one partition to the filling batch of its lane.
+        """Add the messages of one topic partition to the batch that its lane is filling.
 
-        Adding begins with the first message. It stops before a message of another partition, before
-        a message that needs a decision of the loop, and after a message that breaks the contract.
+        Adding begins with the first message. It stops before a message of a different partition,
+        before a message that needs an action of the loop, and after a message that breaks the
+        contract.
         If the partition is halted or not claimed, the first message is skipped, and counts as
         handled.
 
-        The caller must offer a message that was not handled again, before later messages of its
-        partition.
+        If a message was not handled, the caller must offer it again before later messages of the
+        same topic partition.
 
         Args:
             messages: At least one, in the order in which the client delivered them.
@@ -137,7 +138,7 @@ class StateMachine:
         messages: Sequence[DecodedMessage],
         first_offset: int | None,
     ) -> Admission:
-        """Add messages of one partition at once, up to the first that needs a decision."""
+        """Add messages to the batch, up to the first message that `_admit_one` must examine."""
         batch = self.lanes[partition.lane].filling_batch
         # If the broker still has the expected offset, it has not deleted any later offset. So a
         # later offset that the broker does not deliver never held a message.
@@ -158,12 +159,13 @@ class StateMachine:
     def _admit_one(
         self, partition: ClaimedPartition, decoded: DecodedMessage, first_offset: int | None
     ) -> AdmissionVerdict | None:
-        """Add one message, unless the loop must do something else before.
+        """Add one message to the batch, unless the loop must first take an action.
 
         Returns:
             None if the message was added, or if it was read again only to verify the log. HALTED if
             the message was added, and the topic partition is now halted. With any other verdict the
-            message was not added: the verdict says what the loop must do before it offers it again.
+            message was not added: the verdict is the action that the loop must take before it
+            offers the message again.
         """
         message = decoded.message
         offset, expected = message.offset, partition.expected
@@ -295,7 +297,7 @@ class StateMachine:
         return max(due_lanes, key=lambda lane: lane.filling_batch.messages, default=None)
 
     def launch(self, lane: Lane, now: float) -> Flight:
-        """Put the filling batch of a lane in flight, and begin another batch. See `Lane.launch`."""
+        """Return the batch that a lane has filled, and begin an empty batch. See `Lane.launch`."""
         claims = {partition: claimed.claim for partition, claimed in self.positions.claimed.items()}
         self._active_at = now
         return lane.launch(claims, self.positions.claims_revision, now)
@@ -368,7 +370,7 @@ class StateMachine:
         return self._active_at
 
     def _drop_filling_batches(self) -> None:
-        """Replace the filling batches by empty ones, and forget that reading was paused."""
+        """Drop the batches that are being filled, and forget which partitions are paused."""
         for lane in self.lanes:
             lane.drop()
         self.paused = []
@@ -387,8 +389,8 @@ class StateMachine:
 def _describe_gaps(expected: int, first_offset: int, offset: int) -> tuple[OffsetGap, ...]:
     """Return the gaps from `expected` up to `offset`: at most two.
 
-    Missing offsets before `first_offset` are lost: the broker deleted them. Missing offsets from
-    `first_offset` on never held messages. They are markers of transactions, for example.
+    Missing offsets before `first_offset` are lost: the broker deleted them. Missing offsets at
+    or after `first_offset` never held messages. They are markers of transactions, for example.
 
     Args:
         first_offset: The first offset that the broker still has.

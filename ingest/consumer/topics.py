@@ -28,11 +28,11 @@ class TopicWatch:
     """Asks the brokers for the topics of this consumer, and reports topics that cannot be read.
 
     The watch asks at the start, and again while a topic cannot be read. The consumer's loop calls
-    its methods, which never wait.
+    the methods, which never wait for the brokers.
     """
 
     def __init__(self, until_idle: float | None) -> None:
-        """Begin to watch.
+        """Begin to watch which topics can be read.
 
         Args:
             until_idle: How many seconds the run waits for topics before it ends. None: the run does
@@ -47,7 +47,7 @@ class TopicWatch:
         self._assigned = False
 
     def check(self, member: GroupMember, assigned: bool, now: float) -> None:
-        """Ask the brokers if that is due, and report topics that cannot be read.
+        """Ask the brokers at intervals which topics exist, and report topics that cannot be read.
 
         Args:
             assigned: Whether the group has assigned partitions to this consumer.
@@ -119,7 +119,8 @@ class TopicWatch:
         missing = self._states.missing if self._states else ()
         if missing and missing != self._reported_missing:
             logger.warning(
-                "the brokers have no topic %s; the others are read. Migration topics may be absent",
+                "the brokers have no topic %s; the other topics are read. A migration topic need "
+                "not exist",
                 ", ".join(missing),
             )
         self._reported_missing = missing
@@ -129,7 +130,8 @@ class TopicCensus:
     """Records in the ledger which topics of the declared kinds do not exist.
 
     Completeness does not wait for topics that do not exist. The census also asks for topics that
-    other consumers read. The consumer's loop calls its methods; only `finish` waits.
+    other consumers read. The consumer's loop calls the methods, and only `finish` waits for the
+    brokers.
     """
 
     def __init__(self, heartbeats: HeartbeatWriter) -> None:
@@ -138,7 +140,7 @@ class TopicCensus:
         self._request: TopicRequest | None = None
 
     def ask_when_due(self, member: GroupMember) -> None:
-        """Record the answer of the brokers if it has come, and ask again if that is due."""
+        """Ask the brokers at intervals which topics exist, and record an answer that has come."""
         if self._request is not None and self._request.wait():
             self._submit_answer(self._request)
             self._request = None
@@ -147,16 +149,20 @@ class TopicCensus:
             self._request = member.ask_topics(BY_TOPIC)
 
     def finish(self, member: GroupMember, seconds: float) -> None:
-        """Ask once more at the end of the run, and wait for the answer."""
+        """Ask the brokers once more which topics exist, and record the answer.
+
+        Args:
+            seconds: How long to wait for the answer.
+        """
         request = member.ask_topics(BY_TOPIC)
         if request.wait(seconds):
             self._submit_answer(request)
 
     def _submit_answer(self, request: TopicRequest) -> None:
-        """Submit the answer to the ledger, unless it says that no topic exists at all.
+        """Submit the answer of the brokers for the ledger, unless it says that no topic exists.
 
-        Such an answer proves nothing: the broker may have just started, or may belong to another
-        cluster.
+        The answer that no topic exists proves nothing: it can come from a broker that has just
+        started, or from a broker of a different cluster.
         """
         states = request.get_states()
         if states.existing:

@@ -64,7 +64,7 @@ class WriterThreads:
 
     @property
     def writing(self) -> bool:
-        """Whether a batch is being written, or a result was not taken yet."""
+        """Whether a batch is being written, or a result waits for `take_result`."""
         return any(thread.written is not None for thread in self._threads)
 
     def list_done(self) -> list[int]:
@@ -132,10 +132,11 @@ class WriterThreads:
         return not any(thread.writer.failing for thread in self._threads)
 
     def end(self, seconds: float) -> None:
-        """End the threads. Jobs and claims have `seconds` to finish.
+        """End the threads.
 
-        If a batch is being written, its connection is broken at once, and PostgreSQL rolls the
-        batch back. The next consumer reads the messages again.
+        Claims and the jobs of `submit_job` have `seconds` to finish. If a batch is being written,
+        this method does not wait for it: the connection is broken at once, PostgreSQL rolls the
+        batch back, and the next consumer reads the messages again.
         """
         until = time.monotonic() + seconds
         for thread in self._threads:

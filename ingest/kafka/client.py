@@ -160,7 +160,7 @@ class ConnectionStatus:
 
     @property
     def refused(self) -> bool:
-        """Whether a broker has refused the login within REFUSED_SECONDS."""
+        """Whether a broker has refused the login in the last REFUSED_SECONDS."""
         return time.monotonic() - self._refused_at < REFUSED_SECONDS
 
     def note_accepted_login(self) -> None:
@@ -227,7 +227,7 @@ class StuckMemberTimer:
         self.begin(now)
 
     def begin(self, now: float, are_brokers_up: bool = True) -> None:
-        """Begin to wait. Call it when the member loses its partitions.
+        """Begin to wait for partitions. Call this method when the member loses its partitions.
 
         Args:
             are_brokers_up: Whether the brokers are known to answer.
@@ -236,23 +236,27 @@ class StuckMemberTimer:
         self._wait, self._may_be_away = self._seconds, not are_brokers_up
 
     def end(self) -> None:
-        """Stop waiting. Call it when the member gets partitions."""
+        """Stop waiting for partitions. Call this method when the member gets partitions."""
         self._since = None
 
     def is_due(self, now: float) -> bool:
         """Return whether the caller should now send a request to the brokers.
 
-        Depending on the answer, the caller then calls `note_answered` or `note_unanswered`.
+        If the brokers then answer the request, the caller calls `note_answered`. If they do not
+        answer it in time, the caller calls `note_unanswered`.
         """
         wait = min(ASK_AGAIN_SECONDS, self._wait) if self._may_be_away else self._wait
         return self._since is not None and now - self._since >= wait
 
     def note_unanswered(self, now: float) -> None:
-        """Note that the brokers do not answer."""
+        """Note that the brokers did not answer the request."""
         self._since, self._may_be_away = now, True
 
     def note_answered(self, now: float) -> bool:
-        """Note that the brokers answer, and return whether the member is stuck."""
+        """Note that the brokers answered the request. Return whether the member is stuck.
+
+        The member is stuck if it still has no partitions although the brokers answered before.
+        """
         is_stuck = not self._may_be_away
         self._since, self._may_be_away = now, False
         if is_stuck:

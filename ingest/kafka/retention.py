@@ -14,7 +14,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[a
 from ingest.kafka.brokers import Bounds, Brokers
 from ingest.kafka.client import TIMEOUT_SECONDS
 from ingest.kafka.retention_forecast import (
-    Outlook,
+    LogForecast,
     PartitionLog,
     Retention,
     SeenEnd,
@@ -50,15 +50,15 @@ class BrokerForecaster(Brokers):
         self._sizes: dict[str, float] = {}
         self._seen: dict[KafkaPartition, SeenEnd] = {}
 
-    def fetch_outlooks(
+    def fetch_log_forecasts(
         self,
         positions: Mapping[KafkaPartition, int | None],
         seen: Mapping[KafkaPartition, SeenEnd] | None = None,
-    ) -> dict[KafkaPartition, Outlook]:
-        """Return the outlooks of partitions. Leave out partitions that do not exist.
+    ) -> dict[KafkaPartition, LogForecast]:
+        """Return the log and the forecast of losses for each topic partition that exists.
 
         Args:
-            positions: The next offset to read of each partition; None if it was never read.
+            positions: For each partition, the next offset to read; None if it was never read.
             seen: End offsets that a consumer has recorded, for measuring the arrival rate.
 
         Raises:
@@ -72,7 +72,7 @@ class BrokerForecaster(Brokers):
         }
         now = time.time()
         try:
-            return self._make_outlooks(positions, bounds, now)
+            return self._make_log_forecasts(positions, bounds, now)
         except ck.KafkaException as error:
             raise self._status.make_unreachable_error(self._admin, error) from error
 
@@ -119,12 +119,12 @@ class BrokerForecaster(Brokers):
         self._seen[partition] = seen
         return seen.arriving
 
-    def _make_outlooks(
+    def _make_log_forecasts(
         self,
         positions: Mapping[KafkaPartition, int | None],
         bounds: Mapping[KafkaPartition, Bounds],
         now: float,
-    ) -> dict[KafkaPartition, Outlook]:
+    ) -> dict[KafkaPartition, LogForecast]:
         next_offsets = {
             p: start if (n := positions[p]) is None else n for p, (start, _) in bounds.items()
         }
@@ -138,7 +138,7 @@ class BrokerForecaster(Brokers):
             if p in retention and retention[p].bytes and p[0] not in self._sizes and start < end
         }
         times = self._read_times({**sample_starts, **behind})
-        outlooks = {}
+        log_forecasts = {}
         for p, (start, end) in bounds.items():
             log = PartitionLog(
                 at=now,
@@ -152,8 +152,8 @@ class BrokerForecaster(Brokers):
                 if p in retention
                 else None
             )
-            outlooks[p] = Outlook(log, forecast)
-        return outlooks
+            log_forecasts[p] = LogForecast(log, forecast)
+        return log_forecasts
 
     def _read_times(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
         """Return by partition the timestamp of the first message at or after an offset.

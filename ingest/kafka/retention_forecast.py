@@ -91,7 +91,7 @@ class DeletionForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class LogForecast:
     """The log of one topic partition at the broker, and the forecast of its losses."""
 
     log: PartitionLog
@@ -130,7 +130,7 @@ def forecast_deletion(
 def _predict_deletion(
     retention: Retention, log: PartitionLog, newer: int, time: float | None
 ) -> float:
-    """Return when the broker deletes a message; inf for never.
+    """Return when the broker deletes a message; inf if the broker never deletes it.
 
     Args:
         newer: The number of messages in the partition after this message.
@@ -157,8 +157,8 @@ class Backlog:
     Attributes:
         unread: The number of unread offsets.
         arriving: The number of offsets that arrive in a second.
-        loss_seconds: The time until the first unread message is lost; inf for never.
-        kept_seconds: How long the broker keeps a new message; inf for ever.
+        loss_seconds: The time until the first unread message is lost; inf if none is.
+        kept_seconds: How long the broker keeps a new message; inf without a limit.
     """
 
     unread: int

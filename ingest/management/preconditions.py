@@ -1,4 +1,7 @@
-"""Checks before a command about messages starts: tables of this release, and a named broker."""
+"""Checks that a command makes before it reads or stores messages.
+
+The tables must be those of this release, and the settings must name a broker.
+"""
 
 import logging
 

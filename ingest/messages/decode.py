@@ -1,7 +1,8 @@
 """Decodes one message into a record, or into the reason why it is bad.
 
-Begin with `decode_message`. The snapshot stays the bytes of the message: only its syntax is
-checked, and its search keys are read. No function here reads a clock, a file or a database.
+Begin with `decode_message`. The record has the bytes of the snapshot as they are in the message.
+Only the syntax of the snapshot is checked, and its search keys are read. No function here reads a
+clock, a file or a database.
 """
 
 import re
@@ -96,7 +97,7 @@ class Decoder:
         Raises:
             RejectedMessageError: The message breaks rules of the contract. The error names the
                 first of them.
-            RepeatedMessageError: The message only repeats an earlier one, and should be ignored.
+            RepeatedMessageError: The message repeats an earlier message, and brings no version.
             ExpiredVersionError: The message is good, but older than the window.
         """
         return self.decode_with_keys(message, window)[0]
@@ -107,8 +108,8 @@ class Decoder:
         """Return the record, and the values of its search keys for `NewSearchKeys.add_record`.
 
         The values are looked up in the same pass as the envelope, if possible. They are None if the
-        kind has no search keys, if the topic has a declared envelope, or if the message does not
-        end with its snapshot. `add_record` then looks them up.
+        kind has no search keys. They are also None if the topic has a declared envelope, or if the
+        message does not end with its snapshot: `add_record` then looks them up.
 
         Raises:
             RejectedMessageError, RepeatedMessageError, ExpiredVersionError: See `__call__`.
@@ -262,7 +263,8 @@ def _check_empty_value(message: KafkaMessage, parser: EnvelopeParser | None) -> 
     """Return b"" if a message without a value has all fields in its headers.
 
     Raises:
-        RepeatedMessageError: The message is a tombstone, which only follows a deletion.
+        RepeatedMessageError: The message is a tombstone. The deletion message before it has
+            brought the version already.
         RejectedMessageError: The message should have a value.
     """
     meaning = EmptyValueMeaning.BAD if parser is None else parser.get_empty_value_meaning(message)

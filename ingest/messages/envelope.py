@@ -62,10 +62,10 @@ class RawParentAndTime(NamedTuple):
 
 
 class EmptyValueMeaning(Enum):
-    """The meaning of a message without a value, by the form of the topic's envelope."""
+    """The meaning of a message without a value. It depends on the form of the topic's envelope."""
 
     BAD = "bad"  # it breaks the contract
-    REPEATED = "repeated"  # it repeats the message before it, so it is ignored
+    REPEATED = "repeated"  # it repeats the message before it, and brings no version
     READ = "read"  # it is read from its headers, which have all fields
 
 
@@ -286,8 +286,8 @@ def explain_wrong_fields(
         text: A text that msgspec refused with a ValidationError.
         pointers: The JSON pointer of each field in a declared envelope. None for the contract's
             envelope: then all fields are checked.
-        checked: In a declared envelope, the fields with types to check. For other fields, the check
-            is only that the values around them are objects.
+        checked: In a declared envelope, the fields with a value that is checked. For all fields, it
+            is checked that the values on the path to the field are objects.
         at: The JSON pointer of `text` in the message, if `text` is only a part of the message.
     """
     json_text, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
@@ -357,7 +357,7 @@ def _find_wrong_value(
     checked: Container[str],
     at: str,
 ) -> Explanation | None:
-    """Explain the first field that is wrong, or whose path leads through a value without fields.
+    """Explain the first wrong field, or the first value on a path that is not an object.
 
     Args:
         members: The members of one object, in the order of the text.

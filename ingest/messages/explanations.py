@@ -122,7 +122,10 @@ class Explanation:
 
     @property
     def field(self) -> str:
-        """The pointer or name of the wrong field, or an empty text. It groups messages."""
+        """The JSON pointer or the name of the wrong field, or an empty text.
+
+        The page "Quarantine" groups messages with the same field.
+        """
         field = str(self.parameters.get("pointer") or self.parameters.get("field") or "")
         return field if len(field) <= LONGEST_FIELD else ""
 
@@ -135,9 +138,9 @@ class Explanation:
         return _write_sentence(self, translate)
 
     def name_field(self, pointers: Mapping[str, str]) -> Explanation:
-        """Return this explanation with the JSON pointer of its field in a declared envelope.
+        """Return this explanation with the JSON pointer of the wrong field in a declared envelope.
 
-        The pointer is not added if the declared envelope has the field where the contract has it.
+        The pointer is not added if the field has the same pointer in the contract's envelope.
 
         Args:
             pointers: The JSON pointers in the declared envelope, by field of the contract.
@@ -166,7 +169,7 @@ class Explanation:
 
 
 def escape_unstorable(text: str) -> str:
-    """Replace characters that PostgreSQL cannot store by escapes."""
+    """Escape the characters of a text that PostgreSQL cannot store."""
     return _UNSTORABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -218,7 +221,7 @@ _TEXT_RULE: Final = Rule(_("a text"))
 
 
 class Fault(StrEnum):
-    """The mistake in the field of an explanation with the code WRONG_FIELD."""
+    """The reason why a field is wrong. Only explanations with the code WRONG_FIELD have one."""
 
     MISSING = "missing"
     EMPTY = "empty"

@@ -189,7 +189,7 @@ class CloudEventsParser(JsonEnvelopeParser):
         }
 
     def parse_envelope(self, message: KafkaMessage) -> Envelope:
-        """Return the envelope of an event. See `EnvelopeParser.parse_envelope`."""
+        """Return the envelope of a message. See `EnvelopeParser.parse_envelope`."""
         try:
             values = _look_up_fields(self._lookup, self._get_json(message))
         except RejectedMessageError as error:
@@ -206,11 +206,14 @@ class CloudEventsParser(JsonEnvelopeParser):
         return self._build_envelope(values, values.get("data", Raw(_NULL)))
 
     def get_empty_value_meaning(self, message: KafkaMessage) -> EmptyValueMeaning:
-        """Return READ in binary mode, where headers have the fields. Otherwise return BAD."""
+        """Return READ for a CloudEvent in binary mode. Otherwise return BAD.
+
+        In binary mode, the headers of the message have all fields of the envelope.
+        """
         return EmptyValueMeaning.READ if _is_in_binary_mode(message) else EmptyValueMeaning.BAD
 
     def _get_json(self, message: KafkaMessage) -> bytes:
-        """Return the event as it would be in structured mode.
+        """Return the CloudEvent as JSON in structured mode. Convert it if it is in binary mode.
 
         Raises:
             msgspec.DecodeError, UnicodeDecodeError: The value or a header cannot be read.
@@ -271,7 +274,7 @@ class DebeziumParser(JsonEnvelopeParser):
         }
 
     def parse_envelope(self, message: KafkaMessage) -> Envelope:
-        """Return the envelope of an event. See `EnvelopeParser.parse_envelope`."""
+        """Return the envelope of a message. See `EnvelopeParser.parse_envelope`."""
         event, change_type, row = self._split_event(message)
         if self._placeholder.is_in(bytes(row)):
             raise RejectedMessageError(Reason.BAD_DATA, Explanation(Code.ROW_LACKS_VALUE))
@@ -294,7 +297,7 @@ class DebeziumParser(JsonEnvelopeParser):
         return envelope
 
     def get_empty_value_meaning(self, _: KafkaMessage) -> EmptyValueMeaning:
-        """Return REPEATED: a message without a value is a tombstone."""
+        """Return REPEATED. A message without a value is the tombstone after a deletion message."""
         return EmptyValueMeaning.REPEATED
 
     def get_identity(self, message: KafkaMessage) -> RawIdentity:
@@ -536,7 +539,7 @@ def _truncate_digits(digits: str, limit: int) -> str:
 
 
 def _create_entity_parser(entity: EntityKind) -> EnvelopeParser | None:
-    """Return the parser of a kind's envelopes, or None if they are exactly the contract's."""
+    """Return the parser for a kind's envelopes, or None for the envelope of the contract."""
     if entity.envelope is not None:
         return create_parser(entity.envelope)
     return None if entity.parent in (None, PARENT) else ContractEnvelopeParser(entity.parent)

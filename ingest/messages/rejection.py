@@ -49,7 +49,8 @@ class RejectedMessageError(Exception):
 
 
 class RepeatedMessageError(RejectedMessageError):
-    """Raised for a message without a value and without a version, such as a tombstone.
+    """Raised for a message that brings no version and has no value, such as a tombstone.
 
-    The declared envelope of the topic allows such a message, so it is not bad.
+    The declared envelope of the topic allows such a message, so the message counts as repeated and
+    not as bad.
     """

@@ -1,4 +1,7 @@
-"""The list of quarantined messages in Django's admin. screen.py has the groups and requests."""
+"""The list of quarantined messages in Django's admin.
+
+screen.py groups these messages by reason, and takes requests to retry or discard them.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any

@@ -330,10 +330,12 @@ def remove_old_messages(
 def _note_removed(connection: Connection, key: LedgerKey, removed: Mapping[int, bool]) -> None:
     """Note in the ledger that messages of one topic partition were removed from the quarantine.
 
-    Up to the last removed offset, the tables then no longer show which messages were not stored.
+    Up to the last removed offset, the tables ingest_unstored and ingest_quarantine then no longer
+    list all messages that were not stored. The column noted_from of the ledger records this offset.
 
     Args:
-        removed: By offset of a message, whether the ledger counts the message as quarantined.
+        removed: For the offset of each removed message, whether the ledger counts the message as
+            quarantined.
     """
     counted = lock_counted_offsets(connection, key)
     count = sum(

@@ -72,14 +72,14 @@ class QuarantineGroup:
 
     @property
     def is_all_requested(self) -> bool:
-        """Whether an open request covers all messages of the group."""
+        """Whether an open request to retry or discard covers all messages of the group."""
         if self.request is None or self.request.done_at:
             return False
         return self.example <= self.request.last_id
 
     @property
     def outcome(self) -> str:
-        """The outcome of the request in words."""
+        """The outcome of the request to retry or discard messages, in the language of the page."""
         return describe_outcome(self.request.outcome) if self.request else ""
 
     @property
@@ -95,7 +95,7 @@ class QuarantineGroup:
 
     @property
     def query(self) -> str:
-        """The query string with the fields that identify the group."""
+        """The query string with the fields that identify this group of quarantined messages."""
         return urlencode({name: getattr(self, name) for name in GROUP_FIELDS})
 
 
@@ -113,10 +113,10 @@ JOIN ingest_quarantine q ON q.id = g.newest ORDER BY g.count DESC, 1, 2, 3, 4
 
 
 def describe_outcome(outcome: str) -> str:
-    """Return the outcome of a request in words.
+    """Return the outcome of a request to retry or discard messages in the language of the page.
 
     Args:
-        outcome: The outcome in the form of `annals quarantine retry`: "stored 2, failed 1".
+        outcome: The outcome as `annals quarantine retry` stored it, such as "stored 2, failed 1".
     """
     words: dict[str, object] = {
         **COUNTS,
@@ -130,7 +130,7 @@ def describe_outcome(outcome: str) -> str:
 
 @mark_expensive
 def show_quarantine(request: HttpRequest) -> HttpResponse:
-    """Show the groups of messages in quarantine and the latest requests."""
+    """Show groups of messages in quarantine, and the latest requests to retry or discard them."""
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, {"statuses": list(UNSETTLED), "groups": MOST_GROUPS})
         records = cursor.fetchall()
@@ -199,7 +199,7 @@ class RequestForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def request_action(request: HttpRequest) -> HttpResponse:
-    """Show the form that asks for the reason (GET), or record the request (POST)."""
+    """Show the form for a request to retry or discard messages (GET), or record it (POST)."""
     if not request.user.has_perm(ASK_PERMISSION):
         raise PermissionDenied
     is_sent = request.method == "POST"

@@ -102,7 +102,7 @@ class Batch:
         self.expired: list[DecodedRow] = []  # older than the window
         self.bad_messages: list[BadMessage] = []  # messages that break the contract
         # Messages without a record, such as tombstones. When the batch is written, messages with
-        # versions that are stored already count as repeated, too.
+        # versions that were stored before are added.
         self.repeated: list[KafkaMessage] = []
         # Messages with versions of days for which no partition can be created.
         self.unplaced: list[BadMessage] = []
@@ -280,7 +280,7 @@ class Batch:
         return {row.day for rows in self.rows.values() for row in rows}
 
     def accept_expired(self, days: Container[EntityDay]) -> None:
-        """Move the expired rows of these days back to the rows to store."""
+        """Accept the expired rows of these days: add them to the rows to store."""
         good = [row for row in self.expired if row.day in days]
         self.expired = [row for row in self.expired if row.day not in days]
         for row in good:

@@ -1,4 +1,4 @@
-"""A claim: the right of one consumer to write a topic partition."""
+"""A claim: the right of one consumer to move the ledger row of a topic partition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,10 @@ from ingest.messages.message import LastMessage, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to write one partition, until another consumer claims it with a higher epoch."""
+    """The right of one consumer to move the ledger row of one topic partition.
+
+    It ends when a consumer claims the topic partition with a higher epoch.
+    """
 
     topic_partition: TopicPartition
     epoch: int

@@ -48,7 +48,10 @@ def get_copy_columns(entity: EntityKind) -> tuple[str, ...]:
 
 
 def encode_rows(records: Iterable[Record]) -> Iterator[Piece]:
-    """Yield rows in the binary format of COPY, in pieces. Snapshots are not copied."""
+    """Yield rows in the binary format of COPY, in pieces.
+
+    A piece with a snapshot is a reference to the bytes of the record, not a copy of them.
+    """
     for record in records:
         yield from _encode_pieces(record)
 

@@ -42,9 +42,9 @@ def note_empty_offsets(
     expired: Iterable[DecodedRow],
     read: Mapping[TopicPartition, PartitionProgress],
 ) -> None:
-    """Record the offsets of a batch that brought no new row, inside the caller's transaction.
+    """Record which offsets of a batch brought no new row, inside the caller's transaction.
 
-    A row of the table covers at most UNSTORED_SPAN offsets of a partition.
+    A row of ingest_unstored covers at most UNSTORED_SPAN offsets of a topic partition.
 
     Args:
         repeated: The messages of the batch with versions that were stored before.
@@ -123,7 +123,11 @@ SELECT coalesce(sum(rows), 0)::bigint FROM newest
 
 
 def remove_old_ranges(connection: Connection, window: Window) -> int:
-    """Remove the ranges that were recorded before the window. Return how many rows had them."""
+    """Delete the rows of ingest_unstored that were recorded before the window.
+
+    Returns:
+        The number of deleted rows.
+    """
     parameters = {
         "before": datetime.combine(window.oldest, time(), UTC),
         "limit": ROWS_PER_TRANSACTION,

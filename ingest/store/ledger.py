@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from psycopg.types.json import Jsonb
 
 from history.common.single_row import require_row
-from ingest.kafka.retention_forecast import Outlook
+from ingest.kafka.retention_forecast import LogForecast
 from ingest.messages.explanations import Explanation
 from ingest.messages.message import TRUNCATION_MARK, LastMessage, TopicPartition
 from ingest.models import Pace
@@ -91,7 +91,7 @@ def claim_partition(
         return claimed
     logger.error(
         "%s[%d]: the log at the broker was truncated: the ledger is at offset %d, but %s. Reading "
-        "the partition from its start; versions that are stored already count as repeated",
+        "the partition from its start; versions that were stored before count as repeated",
         topic_partition.topic,
         topic_partition.partition,
         claimed.next_offset,
@@ -274,7 +274,7 @@ WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine
 
 
 def record_forecast(
-    connection: Connection, outlooks: Mapping[Claim, Outlook], reading_rate: float | None
+    connection: Connection, log_forecasts: Mapping[Claim, LogForecast], reading_rate: float | None
 ) -> None:
     """Record when unread messages of these partitions will be lost.
 
@@ -286,12 +286,12 @@ def record_forecast(
     rows = [
         {
             **_get_row_key(claim),
-            "loss": outlook.forecast.at,
-            "kept": outlook.forecast.kept_seconds,
-            "arriving": outlook.log.arriving,
+            "loss": log_forecast.forecast.at,
+            "kept": log_forecast.forecast.kept_seconds,
+            "arriving": log_forecast.log.arriving,
         }
-        for claim, outlook in outlooks.items()
-        if outlook.forecast is not None
+        for claim, log_forecast in log_forecasts.items()
+        if log_forecast.forecast is not None
     ]
     if rows:
         connection.execute(_FORESEE, {**_make_columns(rows), "reading_rate": reading_rate})
@@ -325,19 +325,19 @@ def record_heartbeat(
 ) -> None:
     """Record that a consumer still has these claims, and the end offsets that it knows.
 
-    The time of a heartbeat is the time at which it was made. With the time at which it is written,
-    a late heartbeat could look newer than the claim of another consumer.
+    The ledger gets the time at which the heartbeat was made, not the time at which it is written.
+    Otherwise a heartbeat that is written late could look newer than a claim of a second consumer.
 
-    If a topic was deleted and created again, the ledger has rows of both, and the row with the
-    newest heartbeat counts as current. So if a partition has a newer row, a heartbeat changes the
-    time of the older row only if the brokers have answered for it.
+    If a topic was deleted and created again, the ledger has one row for the deleted topic and one
+    for the new topic. The row with the newest heartbeat counts as current. So a heartbeat changes
+    the time of an older row only if the brokers have answered for the claim of this row.
 
     A row that another transaction has locked is not changed.
 
     Args:
         ends: The end offsets; None if an end is not known.
         seen_at: The `time.monotonic()` at which the brokers answered; None if they did not.
-        beat_at: The `time.monotonic()` of the heartbeat; None for now.
+        beat_at: The `time.monotonic()` at which the heartbeat was made; None: now.
         answered: The claims for which the brokers answered with the end; None for all.
     """
     if not ends:
@@ -432,7 +432,7 @@ def record_resume(connection: Connection, claim: Claim, until: int) -> None:
     """Record that a halted partition is read again.
 
     Args:
-        until: Bad messages before this offset go to quarantine without halting it again.
+        until: Bad messages before this offset go to quarantine without halting the partition again.
     """
     connection.execute(_RESUME, {**_get_row_key(claim), "until": until})
 

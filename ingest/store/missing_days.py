@@ -40,9 +40,9 @@ REFUSED_ERRORS = (
 
 
 class MissingDayError(psycopg.ProgrammingError):
-    """Raised when this login may not create a missing partition.
+    """Raised when the database login has no right to create a missing partition of a table.
 
-    The consumer then repeats the batch, as in an outage.
+    The consumer then repeats the batch until somebody has created the partition.
     """
 
 
@@ -57,7 +57,7 @@ class DayRefusal:
 def admit_expired(
     connection: Connection, batch: Batch, window: Callable[[Connection], Window]
 ) -> None:
-    """Move expired rows back to the rows to store, if the day has a partition or is in the window.
+    """Accept expired rows for storing, if their day has a partition or is in the window.
 
     The decoder used the clock of this machine to decide which rows are expired. `window` does not
     rely on this clock alone. If the batch has no expired rows, no query is sent.
@@ -77,8 +77,8 @@ def admit_expired(
                 clock.check_clocks(connection)
             except clock.WrongClockError as error:
                 logger.warning(
-                    "storing versions of %s although they are older than retention by this "
-                    "machine's clock: the server's clock disagrees (%s)",
+                    "storing versions of %s: by the clock of this machine they are older than "
+                    "retention, but the clock of the PostgreSQL server differs (%s)",
                     ", ".join(sorted({str(day) for _, day in young})),
                     error,
                 )
@@ -94,8 +94,8 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
         connection: A connection that must be in autocommit mode.
 
     Raises:
-        MissingDayError: A day has no partition, is not later than tomorrow, and only another login
-            may create it.
+        MissingDayError: A day up to tomorrow has no partition, and the database login of this
+            process has no right to create the partition.
     """
     batch_days = batch.get_days()
     missing = batch_days - find_attached_days(connection, batch_days)

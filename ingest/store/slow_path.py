@@ -170,9 +170,9 @@ class DeduplicatingWriter:
         A row that equals the stored row is a repeat. A row that differs goes to quarantine.
 
         Returns:
-            The rows without a stored row, because `annals partitions maintain` has detached the day
-            since their keys were looked up. Their keys must be looked up again. A row to which this
-            happens a second time goes to quarantine instead, and is retried later.
+            The rows with a stored row that is gone: `annals partitions maintain` has detached the
+            day since the keys were looked up. The keys of these rows must be looked up again. A row
+            to which this happens a second time goes to quarantine instead, and is retried later.
         """
         if not rows:
             return []
@@ -341,9 +341,9 @@ def _get_staging_name(entity: EntityKind) -> str:
 
 
 class Comparison(NamedTuple):
-    """The numbers of the staged rows that equal the stored row of the same key, or differ from it.
+    """Two sets of row numbers: staged rows that equal the stored row of the same key, or differ.
 
-    A row without a stored row of its key is in neither set.
+    A staged row without a stored row of the same key is in neither set.
     """
 
     equal: set[int]

@@ -1,6 +1,6 @@
-"""Finds the cause of an error of PostgreSQL, which decides what to do (docs/decisions/0020).
+"""Finds the cause of a PostgreSQL error. The consumer's reaction depends on this cause.
 
-Begin with `classify_error`.
+docs/decisions/0020 has the causes and the reactions. Begin with `classify_error`.
 """
 
 import re
@@ -11,7 +11,7 @@ from psycopg import errors
 
 
 class ErrorCause(Enum):
-    """Why a statement failed. Each cause needs another remedy."""
+    """Why a statement failed. Each cause needs a different reaction."""
 
     OUTAGE = "outage"
     """The database is not available or busy. The same statement works later."""

@@ -84,14 +84,14 @@ class BatchWriter(DatabaseSession):
         """Store rows and bad messages of a batch, and move the ledger, in one transaction.
 
         The batch is tried with one write path after another, until one succeeds. Before that,
-        `admit_expired` moves expired rows back to the rows to store, if they can be stored.
+        expired rows that can still be stored are accepted: see `missing_days.admit_expired`.
 
         Args:
             end_offsets: The end offset of each partition at the broker. None if it is not known.
 
         Raises:
             FencedError: Another consumer has claimed or advanced one of the partitions.
-            psycopg.Error: The database is not available. The batch may be written again.
+            psycopg.Error: The database is not available. The caller can write the batch again.
         """
         missing_days.admit_expired(self.connection, batch, self._window)
         batch.arrange()

@@ -153,7 +153,7 @@ def test_ledger_command_retires_and_unretires_topic() -> None:
     output = run()
     assert "retired: the migration ended" in output
     assert f"RETIRED {TWIN_TOPIC} since {NOW:%Y-%m-%d}: the migration ended" in output
-    assert f"NEVER READ {TWIN_TOPIC}" not in output
+    assert f"NOT YET READ {TWIN_TOPIC}" not in output
     report = json.loads(run("--json"))
     assert [(item["topic"], item["why"]) for item in report["retired"]] == [
         (TWIN_TOPIC, "the migration ended")
@@ -174,8 +174,8 @@ def test_ledger_command_reports_topics_that_no_consumer_reads() -> None:
     assert (
         output.count(f"no consumer since {NOW - timedelta(minutes=2):%Y-%m-%d %H:%M:%S} UTC") == 2
     )
-    assert f"NEVER READ {TWIN_TOPIC}" in output
-    assert f"NEVER READ {TOPIC}:" not in output
+    assert f"NOT YET READ {TWIN_TOPIC}" in output
+    assert f"NOT YET READ {TOPIC}:" not in output
     assert TWIN_TOPIC in json.loads(run("--json"))["neverRead"]
 
 

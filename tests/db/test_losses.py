@@ -16,7 +16,7 @@ from prometheus_client.core import Metric
 from annals.operations.metrics_page import StoreCollector
 from history.kinds.entities import BY_TOPIC
 from ingest.completeness import ledger_rows, losses
-from ingest.kafka.retention_forecast import DeletionForecast, Outlook, PartitionLog
+from ingest.kafka.retention_forecast import DeletionForecast, LogForecast, PartitionLog
 from ingest.messages.message import TopicPartition
 from ingest.models import Ledger, RetiredTopic
 from ingest.store import ledger
@@ -172,7 +172,7 @@ def test_only_current_owner_of_partition_records_its_forecast() -> None:
             (old, None, 1.0, 8.0, 5.0),
             (new, NOW.timestamp(), 60.0, 9.0, None),
         ):
-            result = Outlook(
+            result = LogForecast(
                 PartitionLog(0, 0, 0, arriving), DeletionForecast(moment, 0, 0, kept_seconds)
             )
             ledger.record_forecast(plain, {claim: result}, rate)

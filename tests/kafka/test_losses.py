@@ -62,11 +62,11 @@ def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:
     produce_old_messages(broker, CALM, 1)
     forecaster = BrokerForecaster(str(broker.make_client_config()["bootstrap.servers"]), {})
     positions = {(HURRIED, 0): 10, (HURRIED, 1): 0, (CALM, 0): 0, ("missing", 0): 5}
-    outlooks = forecaster.fetch_outlooks({**positions})
+    log_forecasts = forecaster.fetch_log_forecasts({**positions})
     forecaster.close()
-    assert outlooks.keys() == positions.keys() - {("missing", 0)}
+    assert log_forecasts.keys() == positions.keys() - {("missing", 0)}
 
-    log, forecast = outlooks[HURRIED, 0].log, outlooks[HURRIED, 0].forecast
+    log, forecast = log_forecasts[HURRIED, 0].log, log_forecasts[HURRIED, 0].forecast
     assert forecast is not None
     assert (log.start, log.end, forecast.unread) == (0, 200, 190)
     size = len(make_value(id="d1", version=1, productInstanceId="a1"))
@@ -75,10 +75,10 @@ def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:
     assert forecast.at == oldest + 3600
     assert forecast.kept_seconds == 3600.0
 
-    empty = outlooks[HURRIED, 1].forecast
+    empty = log_forecasts[HURRIED, 1].forecast
     assert empty is not None
     assert (empty.unread, empty.at) == (0, pytest.approx(time.time() + 3600, abs=60))
-    calm = outlooks[CALM, 0].forecast
+    calm = log_forecasts[CALM, 0].forecast
     assert calm is not None
     assert (calm.unread, calm.at, calm.kept_seconds) == (1, None, None)
 
@@ -97,7 +97,7 @@ def test_forecast_reports_messages_that_broker_deleted_unread(
     [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 130)]).values()
     deleted.result(120)
     forecaster = BrokerForecaster(str(broker.make_client_config()["bootstrap.servers"]), {})
-    forecast = forecaster.fetch_outlooks({(HURRIED, 0): 100})[HURRIED, 0].forecast
+    forecast = forecaster.fetch_log_forecasts({(HURRIED, 0): 100})[HURRIED, 0].forecast
     forecaster.close()
     assert forecast is not None
     assert (forecast.deleted, forecast.unread) == (30, 70)

@@ -31,7 +31,7 @@ from ingest.kafka.client import (
     UnreachableError,
     explain_connection_error,
 )
-from ingest.kafka.retention_forecast import DeletionForecast, Outlook, PartitionLog
+from ingest.kafka.retention_forecast import DeletionForecast, LogForecast, PartitionLog
 from ingest.messages.decode import decode_message
 from ingest.messages.message import (
     KafkaMessage,
@@ -456,14 +456,14 @@ class RecordedForecast:
     """A fake HeartbeatWriter that keeps the last submitted forecast."""
 
     def __init__(self) -> None:
-        self.outlooks: dict[Claim, Outlook] = {}
+        self.log_forecasts: dict[Claim, LogForecast] = {}
 
     def submit_forecast(
         self,
-        outlooks: dict[Claim, Outlook],
+        log_forecasts: dict[Claim, LogForecast],
         rate: float | None,  # noqa: ARG002
     ) -> None:
-        self.outlooks = outlooks
+        self.log_forecasts = log_forecasts
 
 
 class MovableClock:
@@ -486,9 +486,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> MovableClock:
     return clock
 
 
-def make_outlook(seconds: float) -> Outlook:
+def make_log_forecast(seconds: float) -> LogForecast:
     log = PartitionLog(time.time(), 0, 1000, 1.0, 100.0)
-    return Outlook(log, DeletionForecast(time.time() + seconds, 1000, 0, 3600.0))
+    return LogForecast(log, DeletionForecast(time.time() + seconds, 1000, 0, 3600.0))
 
 
 def make_positions() -> Positions:
@@ -504,11 +504,11 @@ def make_positions() -> Positions:
 
 
 def create_forecaster_with_answer(
-    answer: Mapping[KafkaPartition, Outlook] | Exception, clock: MovableClock
+    answer: Mapping[KafkaPartition, LogForecast] | Exception, clock: MovableClock
 ) -> tuple[Any, ...]:
     """Return a forecaster that has received `answer`, with its source, records and positions."""
 
-    def ask(_: Mapping[KafkaPartition, int | None]) -> dict[KafkaPartition, Outlook]:
+    def ask(_: Mapping[KafkaPartition, int | None]) -> dict[KafkaPartition, LogForecast]:
         if isinstance(answer, Exception):
             raise answer
         return {**answer}
@@ -524,10 +524,10 @@ def create_forecaster_with_answer(
 
 def test_forecaster_records_expected_losses_of_each_partition(clock: MovableClock) -> None:
     forecaster, source, recorded, place = create_forecaster_with_answer(
-        {SOON: make_outlook(600), HALTED: make_outlook(3000)}, clock
+        {SOON: make_log_forecast(600), HALTED: make_log_forecast(3000)}, clock
     )
     forecaster.ask_when_due(source, place)
-    assert {claim.topic_partition.topic for claim in recorded.outlooks} == {"soon", "halted"}
+    assert {claim.topic_partition.topic for claim in recorded.log_forecasts} == {"soon", "halted"}
 
 
 @pytest.mark.parametrize("error", [AWAY, ValueError("what is this?")])
@@ -535,7 +535,7 @@ def test_error_of_forecaster_does_not_stop_reading(error: Exception, clock: Mova
     forecaster, source, recorded, place = create_forecaster_with_answer(error, clock)
     clock.now += 2
     forecaster.ask_when_due(source, place)
-    assert recorded.outlooks == {}
+    assert recorded.log_forecasts == {}
 
 
 def test_reading_rate_is_measured_only_while_consumer_lags_behind(clock: MovableClock) -> None:

@@ -28,7 +28,7 @@ SEAL_AFTER_DAYS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """The table, columns and order in which the rows of a day of the journal are read to seal it.
+    """The description of the access journal for seals: its table, columns and order of rows.
 
     Implements history.kinds.kind.DayRows.
     """
@@ -80,12 +80,12 @@ def list_day_tables() -> tuple[PartitionedTable, ...]:
 
 
 def find_days_to_seal(partitions: Collection[Partition], today: date) -> list[tuple[DayRows, date]]:
-    """Return the days of the journal to seal now, each together with ROWS.
+    """Return the days of the access journal to seal now, each in a pair with the constant ROWS.
 
-    The list is empty if ANNALS_SEAL_DAYS is 0.
+    ROWS describes the journal's rows. The list is empty if ANNALS_SEAL_DAYS is 0.
 
     Args:
-        partitions: The partitions of the journal.
+        partitions: The daily partitions of the journal.
     """
     return seal.find_days_to_seal(
         partitions, today, ROWS.closing.seal_after, find_waiting=lambda _: {}, tables=[ROWS]

@@ -213,8 +213,8 @@ def _format_query(
 ) -> str:
     """Return the path and those parameters that cannot contain data of the bank's clients.
 
-    For a page of changes, they include all filters, with their moments and logins resolved. If the
-    answer showed nothing, the path is returned alone.
+    For a page of changes, the filters that the page really used are added, with absolute moments:
+    see `AccessRecord.question`. If the answer showed nothing, only the path is returned.
     """
     if outcome is not AccessOutcome.SHOWN:
         return request.path

@@ -97,7 +97,10 @@ def iterate_entries(filters: JournalFilters) -> Iterator[JournalEntry]:
 
 
 def _escape_texts(row: JournalEntry) -> JournalEntry:
-    """Put each text of an entry on one line. A program other than Annals may have written it."""
+    """Escape line breaks in the texts of an entry.
+
+    Annals writes no line breaks, but a different program can have written the entry.
+    """
     for name in _TEXT_FIELDS:
         setattr(row, name, to_one_line(getattr(row, name)))
     return row

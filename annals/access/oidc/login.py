@@ -318,8 +318,8 @@ def _render_refusal(
     """Render the page that says why a login was refused.
 
     Args:
-        following: The address to which the browser goes after another login, for which the page
-            has a link. None: the start page.
+        following: The address to which the browser goes after a new login. The page has a link to
+            log in again. None: the browser goes to the start page.
     """
     query = urlencode({"next": following} if following else {})
     context = {

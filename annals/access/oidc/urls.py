@@ -1,4 +1,8 @@
-"""The URLs of Annals under which people log in at each provider, and come back from it."""
+"""The URLs of Annals for each identity provider.
+
+One URL sends a person to the provider to log in, and the provider sends the person back to a second
+URL. With a third URL, the provider ends the sessions of a person.
+"""
 
 from django.conf import settings
 from django.urls import URLPattern, path

@@ -79,7 +79,7 @@ def parse_login(text: str) -> str:
 
 
 def parse_moment(text: str) -> datetime:
-    """Parse a moment in ISO 8601. A type of argparse."""
+    """Parse a moment in ISO 8601, as the `type` of an argument of argparse."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)

@@ -64,7 +64,7 @@ class VersionsRequest(NamedTuple):
 
 
 class OpenGap(NamedTuple):
-    """A gap in the table version_gap, and the requests for its versions."""
+    """A row of the table version_gap, with the requests that ask services for missing versions."""
 
     id: int
     requests: list[VersionsRequest]
@@ -220,7 +220,7 @@ def _count_requests(counts: Counter[str], requests: Sequence[VersionsRequest]) -
 
 
 def _create_producer() -> KafkaProducer:
-    """Create a producer for the requests, and their topic if it does not exist."""
+    """Create a producer, and the topic REQUESTS_TOPIC if it does not exist."""
     from ingest.kafka.client import WrongSettingError
     from ingest.kafka.producer import KafkaProducer, ProducerError
     from ingest.management.preconditions import load_broker_settings

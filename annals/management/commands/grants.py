@@ -57,7 +57,10 @@ class Command(BaseCommand):
 
         if not options["apply"]:
             if options["login"]:
-                raise CommandError("--login needs --apply: a password is not printed.")
+                raise CommandError(
+                    "--login needs --apply: without --apply the SQL is printed, and a password "
+                    "must not be printed."
+                )
             for statement in (
                 *generate_grants(),
                 *grants.generate_schema_revokes(),
@@ -132,7 +135,7 @@ def retry_catalog_conflict(apply: Callable[[], None]) -> None:
 
 
 def _read_logins(options: Iterable[list[str]]) -> Iterator[NewLogin]:
-    """Read the logins that the options --login name.
+    """Read the logins that are given by the options `--login`.
 
     Raises:
         CommandError: A role does not exist, or a file does not have a password.

@@ -75,8 +75,8 @@ class Command(BaseCommand):
         missing = [name for names in groups for name in names if options[name] is None]
         if len(groups) != 1 or set(missing) - {"version"}:
             raise CommandError(
-                "Name a version: --entity, --id and --version (without --version: only messages "
-                "in quarantine). Or name a message: --topic, --partition and --offset."
+                "Name a version: --entity, --id and --version. Without --version, only messages in "
+                "quarantine are traced. Or name a message: --topic, --partition and --offset."
             )
         of_version = groups[0] is VERSION_OPTIONS
         fates = _trace_version(options) if of_version else [_trace_message(self, options)]

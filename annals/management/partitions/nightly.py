@@ -278,7 +278,7 @@ def create_skipped_journal_days(context: NightContext) -> StepResult:
 
 
 def seal_finished_days(context: NightContext) -> StepResult:
-    """Seal the finished days that will not get more rows. Days that may still get rows wait."""
+    """Seal the finished days, except days that can still get rows. These are sealed later."""
     version_days = find_days_to_seal(
         context.list_version_partitions(),
         context.today,

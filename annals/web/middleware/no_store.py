@@ -10,10 +10,11 @@ from history.common.revalidation import REVALIDATED
 
 
 class NoStoreMiddleware:
-    """Middleware that forbids caches to keep answers, and adds the content policy.
+    """Middleware that sets the headers `Cache-Control: no-store` and Content-Security-Policy.
 
-    It is the first middleware, so it sees all answers. Static files may be cached. An answer that
-    history.common.revalidation allows may be kept by the client, but not by a proxy.
+    It is the first middleware, so it sees all answers. Static files get neither header. If
+    history.common.revalidation has set Cache-Control, so that the browser can keep the answer but a
+    proxy cannot, this header is left unchanged.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

@@ -26,9 +26,10 @@ NOTE_EVERY_SECONDS: Final = 60.0
 
 
 class SessionLimitMiddleware:
-    """Middleware that ends idle and old sessions, and has providers confirm the others.
+    """Middleware that ends idle and old sessions, and renews sessions at identity providers.
 
-    It comes after authentication.
+    To renew a session, the middleware redirects the browser to the identity provider, which must
+    confirm the login. The middleware comes after Django's AuthenticationMiddleware.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

@@ -133,10 +133,9 @@ def _parse_topics(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in BY_TOPIC]
     if unknown or not names:
-        raise ArgumentTypeError(
-            f"no kind declares the topic {', '.join(unknown) or '(none)'}; the declared topics are "
-            f"{', '.join(BY_TOPIC)}"
-        )
+        topics = "topic" if len(unknown) == 1 else "topics"
+        problem = f"no kind declares the {topics} {', '.join(unknown)}" if names else "name a topic"
+        raise ArgumentTypeError(f"{problem}; the declared topics are {', '.join(BY_TOPIC)}")
     return names
 
 
@@ -205,7 +204,9 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
             tolerance,
         ),
         heartbeats,
-        LossForecaster(BrokerForecaster(bootstrap, client_settings).fetch_outlooks, heartbeats),
+        LossForecaster(
+            BrokerForecaster(bootstrap, client_settings).fetch_log_forecasts, heartbeats
+        ),
     )
 
 

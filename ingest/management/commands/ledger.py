@@ -21,7 +21,7 @@ from ingest.messages.message import KafkaPartition
 
 if TYPE_CHECKING:
     from ingest.completeness import losses
-    from ingest.kafka.retention_forecast import Outlook
+    from ingest.kafka.retention_forecast import LogForecast
     from ingest.models import Ledger
 
 
@@ -94,7 +94,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{topic} is retired: {reason}")
         if unread:
             self.stdout.write(
-                f"{unread:,} messages of the topic were not read. They hold nothing up."
+                f"{unread:,} messages of the topic were not read. Neither completeness nor the "
+                "dropping of old days waits for them."
             )
 
     def _unretire(self, options: dict[str, Any]) -> None:
@@ -113,17 +114,19 @@ class Command(BaseCommand):
         from ingest.completeness import ledger_rows, losses
 
         entries = ledger_rows.load_entries()
-        outlooks: dict[KafkaPartition, Outlook] = {}
+        log_forecasts: dict[KafkaPartition, LogForecast] = {}
         if not options["offline"]:
-            outlooks = self._ask_brokers(entries)
-            losses.update_entries(entries, outlooks)
+            log_forecasts = self._ask_brokers(entries)
+            losses.update_entries(entries, log_forecasts)
         known_partitions = {(entry.topic, entry.partition) for entry in entries}
         never_read = {
-            name: outlook for name, outlook in outlooks.items() if name not in known_partitions
+            name: log_forecast
+            for name, log_forecast in log_forecasts.items()
+            if name not in known_partitions
         }
         with translation.override("en"):
             faults = ledger_rows.find_faults(entries)
-        deleted = losses.describe_deleted(outlooks, ledger_rows.load_retired_topics())
+        deleted = losses.describe_deleted(log_forecasts, ledger_rows.load_retired_topics())
         forecasts = losses.forecast_losses(entries, never_read)
         if options["json"]:
             figures = ledger_rows.make_figures(
@@ -134,12 +137,15 @@ class Command(BaseCommand):
             self._print_table(entries, faults)
             for sentence in deleted:
                 self.stdout.write(f"LOST {sentence}")
-            self._print_losses(forecasts, outlooks, never_read)
+            self._print_losses(forecasts, log_forecasts, never_read)
         if faults or deleted:
             sys.exit(1)
 
-    def _ask_brokers(self, entries: list[Ledger]) -> dict[KafkaPartition, Outlook]:
-        """Ask the brokers about all topic partitions, also those that are not in the ledger."""
+    def _ask_brokers(self, entries: list[Ledger]) -> dict[KafkaPartition, LogForecast]:
+        """Fetch the logs of all declared topics from the brokers, with forecasts of losses.
+
+        If the brokers do not answer, print a warning and return an empty dict.
+        """
         from ingest.completeness import ledger_rows, losses
         from ingest.kafka.client import UnreachableError
         from ingest.kafka.retention import BrokerForecaster
@@ -155,7 +161,9 @@ class Command(BaseCommand):
                     topic for topic in BY_TOPIC if topic not in retired
                 )
                 next_offsets = {**dict.fromkeys(partitions), **positions}
-                return forecaster.fetch_outlooks(next_offsets, losses.collect_seen_ends(entries))
+                return forecaster.fetch_log_forecasts(
+                    next_offsets, losses.collect_seen_ends(entries)
+                )
         except (UnreachableError, CommandError) as error:
             self.stderr.write(f"{error}. The lag is the one that a consumer recorded last.")
             return {}
@@ -163,14 +171,16 @@ class Command(BaseCommand):
     def _print_losses(
         self,
         forecasts: Mapping[KafkaPartition, losses.LossForecast],
-        outlooks: Mapping[KafkaPartition, Outlook],
+        log_forecasts: Mapping[KafkaPartition, LogForecast],
         never_read: Container[KafkaPartition],
     ) -> None:
         """Print a line for each topic partition with unread messages, the most endangered first."""
         from ingest.completeness import losses
 
         topics_without_forecast = {
-            topic for (topic, _), outlook in outlooks.items() if outlook.forecast is None
+            topic
+            for (topic, _), log_forecast in log_forecasts.items()
+            if log_forecast.forecast is None
         }
         for topic in sorted(topics_without_forecast):
             self.stdout.write(
@@ -208,8 +218,9 @@ class Command(BaseCommand):
 
         for topic in ledger_rows.find_never_read_topics(entries):
             self.stdout.write(
-                f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
-                "consume`, or declare it finished with `annals ledger retire`.",
+                f"NOT YET READ {topic}: no consumer has ever read it, so it is not known how many "
+                "messages it has. Read it with `annals consume`, or declare it finished with "
+                "`annals ledger retire`.",
             )
         for topic, asked_at in ledger_rows.find_absent_topics(entries).items():
             expected = "a migration topic may be absent"
@@ -261,7 +272,7 @@ class Command(BaseCommand):
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")
         if silence := find_main_silence(entry.silence for entry in entries):
-            self.stdout.write(f"SILENT {silence}: newer messages are not read.")
+            self.stdout.write(f"SILENT {silence}: messages that arrived since then are not read.")
         if not faults:
             self.stdout.write("Every message read is accounted for.")
 

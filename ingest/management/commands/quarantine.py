@@ -245,8 +245,8 @@ class Command(BaseCommand):
         if not count:
             raise CommandError(f"no partition of {options['topic']} is halted.")
         self.stdout.write(
-            f"{count} partition(s) resume within seconds. Bad messages that are in the topic now "
-            "go to quarantine."
+            f"{count} partition(s) resume within seconds. Bad messages that are already in the "
+            "topic go to quarantine, and do not halt a partition again."
         )
 
 
