@@ -30,8 +30,8 @@ class AccessRecord:
     # True: the journal gets one entry for the whole answer, not one for each application, because
     # the answer is about a person or a span of time
     is_one_entry: bool = False
-    # The filters of a page of changes by parameter name. The journal has these values with resolved
-    # moments and logins, and not the texts in the request.
+    # The filters of a page of changes, by parameter name, as the journal shows them: parts of the
+    # path that may be data of the bank's clients are hidden.
     question: dict[str, str] = field(default_factory=dict)
     listed: bool = False  # whether the start page lists documents that this login opened before
 

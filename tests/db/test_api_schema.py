@@ -37,6 +37,8 @@ def test_openapi_3_1_document_describes_every_call(openapi_document: Any) -> Non
     assert described == served | {"completeness"}
     for path in openapi_document["paths"].values():
         assert set(path) == {"get"}
+        assert path["get"]["summary"]
+        assert "description" not in path["get"]  # it would be the docstring of the view
 
 
 @pytest.mark.parametrize("status", [None, 200, 503])

@@ -111,11 +111,10 @@ def _write_generation(
     else:
         is_complete = digest == expected_digest
     if not is_complete or (former_manifest and row_count < former_manifest.rows):
-        version_count = count_versions(rows.connection, rows.source)
         raise ArchiveError(
             f"{generation.entity.table} {generation.day} was not archived because its rows changed "
-            f"meanwhile: {pluralize(row_count, 'row was', 'rows were')} written to the archive, "
-            f"and the table now has {pluralize(version_count, 'version')}. Run the command again"
+            f"while {pluralize(row_count, 'row was', 'rows were')} written to the archive. "
+            "Run the command again"
         )
     new_manifest = Manifest(
         table=generation.entity.table,

@@ -266,19 +266,11 @@ def _find_text(
     return None, queries.build_damage_error(entity.table, row.id, row.stored_at)
 
 
-def note_damage(
-    damaged: Damaged | None,
-    place: DamagedRef,
-    error: Exception | None,
-) -> None:
+def note_damage(damaged: Damaged | None, place: DamagedRef, error: Exception) -> None:
     """Add a document or version that cannot be read to `damaged`.
 
     If `damaged` is None, raise the error instead.
     """
-    if error is None:
-        error = DamagedBlockError(
-            f"{place.entity.table}: a row of document {place.id} is damaged and cannot be read"
-        )
     if damaged is None:
         raise error
     log.error("a list lacks versions that cannot be read: %s", error)
