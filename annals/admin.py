@@ -14,7 +14,7 @@ _site.add_screen(
     title=_("Operations: is all well?"),
     permission="ingest.view_ledger",
     view=screen.show_operations,
-    home=True,
+    is_start_page=True,
 )
 _site.add_screen(
     address="days/",

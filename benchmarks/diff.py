@@ -20,7 +20,7 @@ from annals.demo.simulator import generate_messages
 from benchmarks.diff_shapes import ITEM_BYTES, SHAPES, SnapshotPair
 from benchmarks.harness import print_json
 from history.diff import compare_snapshots
-from history.documents.exactjson import Json, canonical, dumps, loads
+from history.documents.exactjson import Json, dump_canonically, dumps, loads
 
 REAL_FILE: Final = Path(__file__).parents[2] / "shared" / "data" / "countries-history.jsonl.gz"
 _QUANTILES: Final = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
@@ -123,7 +123,7 @@ def compare_libraries(pairs: list[SnapshotPair]) -> Figures:
         our_bytes += len(dumps(diff.patch))
         jsonpatch_bytes += len(dumps(jsonpatch.make_patch(plain_old, plain_new).patch))
         applied = jsonpatch.JsonPatch(diff.patch).apply(old)
-        wrong += canonical(applied) != canonical(new)
+        wrong += dump_canonically(applied) != dump_canonically(new)
     return {
         "pairs": len(pairs),
         "changes": changed,

@@ -24,7 +24,7 @@ _site.add_screen(
     title="",
     permission=screen.ASK_PERMISSION,
     view=screen.request_action,
-    sends=True,
+    has_form=True,
 )
 _site.add_screen(
     address="completeness/",

@@ -13,7 +13,7 @@ import msgspec
 
 from annals.configuration.fields import Settings
 from history.common import private_files
-from history.common.complaints import (
+from history.common.explained_errors import (
     ExplainedError,
     FileError,
     explain_declaration_error,

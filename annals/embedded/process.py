@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.common.private_files import write_private_file
 
 HOST = "127.0.0.1"

@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.kinds.entities import ENTITIES
 from history.retention.catalog import Partition
 from history.store import distribution

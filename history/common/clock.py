@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 
 # How far two clocks may differ. Hosts that follow a time service differ by milliseconds.
 TOLERANCE = timedelta(hours=1)

@@ -1,7 +1,7 @@
 """Chooses the sentence that describes an error to people."""
 
-from history.common.complaints import ExplainedError, explain_file_error, explain_text_error
 from history.common.error_text import describe, iterate_causes
+from history.common.explained_errors import ExplainedError, explain_file_error, explain_text_error
 
 
 def explain_error(error: BaseException) -> str:

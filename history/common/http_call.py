@@ -8,7 +8,7 @@ from typing import Any, Final
 import requests
 from urllib3.exceptions import HTTPError
 
-from history.common.complaints import FileError, read_text
+from history.common.explained_errors import FileError, read_text
 
 CHUNK: Final = 65_536
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from django.dispatch import Signal
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 
 # Sent before an export reads its first row. Arguments: `entity`, `days` (a list of
 # history.retention.export.days.ExportDay) and the `options` of the command.

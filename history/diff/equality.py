@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from history.diff.change import MISSING, MaybeJson
 from history.documents import exactjson
-from history.documents.exactjson import Json, Numeral, canonical, dumps
+from history.documents.exactjson import Json, Numeral, dump_canonically, dumps
 
 # Types for which Python's == is too lax: 1.0 == 1.00, [1] == [True].
 COMPARED_AS_TEXT = frozenset((dict, list, Decimal, Numeral))
@@ -39,7 +39,7 @@ def is_equal_number(old: "Json | Raw", new: "Json | Raw") -> bool:
 
 def make_fingerprint(value: Json) -> str | bytes:
     """Return a hashable value that is the same only for identical values."""
-    return value if type(value) is str else canonical(value)
+    return value if type(value) is str else dump_canonically(value)
 
 
 # A key of an object, its old value and its new value.

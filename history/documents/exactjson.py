@@ -62,7 +62,7 @@ _RawMembers: TypeAlias = dict[str, msgspec.Raw]
 _decoder = msgspec.json.Decoder(float_hook=_parse_number)
 _decode_members = msgspec.json.Decoder(_RawMembers)
 _encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_encode_other)
-_canonical = msgspec.json.Encoder(
+_canonical_encoder = msgspec.json.Encoder(
     decimal_format="number", enc_hook=_encode_other, order="deterministic"
 )
 
@@ -89,7 +89,7 @@ def loads(text: bytes | str) -> Json:
 # Compact UTF-8 JSON of a value that `loads` returned; keys keep their order.
 dumps: Callable[[object], bytes] = _encoder.encode
 # Compact UTF-8 JSON with the keys of every object sorted.
-canonical: Callable[[object], bytes] = _canonical.encode
+dump_canonically: Callable[[object], bytes] = _canonical_encoder.encode
 
 
 def _load_with_long_integers(text: bytes | str) -> Json:

@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from history.documents.exactjson import canonical, loads
+from history.documents.exactjson import dump_canonically, loads
 
 # PostgreSQL returns 1e131071 with all its digits, but no text of 1 GB, so the digits are limited.
 MAX_DIGITS = 64 * 1024 * 1024
@@ -128,7 +128,7 @@ def to_store(text: bytes) -> bytes:
     if _NUL.search(text) is None:
         return text
     try:
-        inner = canonical(loads(text))
+        inner = dump_canonically(loads(text))
     except ValueError:  # PostgreSQL refuses it
         return text
     return msgspec.json.encode(inner.decode())

@@ -87,7 +87,7 @@ class EnvelopeDeclaration:
     form: EnvelopeForm
     # pairs of the name of a field in the contract, and its JSON pointer into the message, or into
     # the row of a Debezium event
-    places: tuple[tuple[str, str], ...]
+    pointers: tuple[tuple[str, str], ...]
     # pairs of a word that messages use, and the type that it means: CREATE, UPDATE or DELETE
     types: tuple[tuple[str, str], ...]
     time_unit: str | None = None  # the unit of a numeric updatedAt; None: ISO 8601

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from history.common.complaints import ExplainedError, explain_declaration_error
+from history.common.explained_errors import ExplainedError, explain_declaration_error
 from history.common.plain_text import to_one_line
 from history.documents.json_pointer import as_pointer, split_pointer
 from history.kinds.kind import DeclaredLabel, EntityKind, EnvelopeDeclaration, EnvelopeForm, Text

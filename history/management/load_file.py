@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.common.complaints import FileError, read_bytes
+from history.common.explained_errors import FileError, read_bytes
 
 
 class LoadFileCommand(BaseCommand):

@@ -34,15 +34,15 @@ from psycopg.copy import LibpqWriter
 from psycopg.rows import tuple_row
 
 from history.common import clock
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.kinds.entities import EntityKind
 from history.models import PackAttempt, PackDictionary, SealedDay
 from history.retention import cluster_swap
 from history.retention.catalog import Partition, find_filled
 from history.retention.cluster_swap import IdRange, KeyDigest, NodeUse
+from history.retention.partition_output import format_size
 from history.retention.seals import day_snapshot, late_rows, verification
 from history.retention.seals.seal import YOUNGEST_DAYS
-from history.retention.tables import format_size
 from history.store import distribution
 from history.store.blocks import dictionaries
 from history.store.blocks.codec import (

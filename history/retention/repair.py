@@ -23,7 +23,7 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 from history.common import clock
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.kinds.entities import EntityKind
 from history.models import DaySeal
 from history.retention.seals import late_rows, verification

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import psycopg
 
-from history.common.complaints import ExplainedError
 from history.common.database_errors import explain_no_connection, is_refused
 from history.common.error_text import describe
+from history.common.explained_errors import ExplainedError
 from ingest.consumer import metrics
 from ingest.consumer.lanes import Flight, NoFlightError
 from ingest.messages.message import TopicPartition

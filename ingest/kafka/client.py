@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import confluent_kafka as ck
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 
 # Most errors of librdkafka begin with the address of the broker.
 _ADDRESS: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)

@@ -9,7 +9,7 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from ingest.kafka.client import TIMEOUT_SECONDS, ConnectionStatus, create_client
 
 _SETTINGS: Final[Mapping[str, str | int | float | bool]] = {

@@ -62,7 +62,7 @@ class JsonEnvelopeParser:
     """
 
     def __init__(self, declaration: EnvelopeDeclaration) -> None:
-        self.pointers: Mapping[str, str] = dict(declaration.places)
+        self.pointers: Mapping[str, str] = dict(declaration.pointers)
         self._change_types = dict(declaration.types)
         self._time_unit = declaration.time_unit
         self._declared_client = declaration.client

@@ -24,7 +24,7 @@ from annals.operations import distribution_steps as needed
 from annals.operations.distribution_steps import find_undistributed_tables
 from annals.operations.server_checks import check_server_settings
 from history.common import clock
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.kinds.entities import CHILDREN, ENTITIES, EntityKind, get_root
 from history.models import VERSION_MODELS, LateRow
 from history.retention import packing

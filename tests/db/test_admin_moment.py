@@ -100,13 +100,13 @@ def test_moment_page_takes_a_date_as_end_of_that_day(
 ) -> None:
     begin = T0.replace(hour=0)
     page = support.get(PAGE, {"time": T0.strftime(form)})
-    assert page.context["said"] == begin + timedelta(days=1, seconds=-1)
+    assert page.context["requested_moment"] == begin + timedelta(days=1, seconds=-1)
     assert "Иванов Пётр" in read_text(page)
     moscow = support.get(PAGE, {"time": T0.strftime(form), "tz": "Europe/Moscow"})
-    assert moscow.context["said"] == begin + timedelta(hours=21, seconds=-1)
+    assert moscow.context["requested_moment"] == begin + timedelta(hours=21, seconds=-1)
     support.cookies["annals_zone"] = "moscow"
     without_zone = support.get(PAGE, {"time": T0.strftime(form)})
-    assert without_zone.context["said"] == moscow.context["said"]
+    assert without_zone.context["requested_moment"] == moscow.context["requested_moment"]
     del support.cookies["annals_zone"]
     midnight = support.get(PAGE, {"time": f"{T0.strftime(form)} 0:00"})
     assert midnight.status_code == 404
@@ -117,7 +117,7 @@ def test_moment_page_takes_today_as_now(
     form: str, changing_application: Store, support: Client
 ) -> None:
     page = support.get(PAGE, {"time": clock.now().strftime(form)})
-    assert clock.now() - timedelta(minutes=1) < page.context["said"] <= clock.now()
+    assert clock.now() - timedelta(minutes=1) < page.context["requested_moment"] <= clock.now()
 
 
 @pytest.mark.parametrize("form", ["%d.%m.%Y", "%d.%m.%Y %H:%M"])

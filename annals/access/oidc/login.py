@@ -323,7 +323,7 @@ def _render_refusal(
     """
     query = urlencode({"next": following} if following else {})
     context = {
-        "why": reason,
+        "reason": reason,
         "title": _("Not logged in"),
         "login_url": f"{reverse('admin:login')}?{query}".rstrip("?"),
     }

@@ -11,7 +11,7 @@ from msgspec import Meta
 from annals.access.roles import ROLES
 from annals.configuration import env
 from annals.configuration.fields import Settings
-from history.common.complaints import (
+from history.common.explained_errors import (
     FileError,
     explain_declaration_error,
     read_text,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.common.complaints import FileError, read_text
+from history.common.explained_errors import FileError, read_text
 from history.common.plain_text import to_one_line
 from history.common.text_tables import pluralize
 from history.documents.record import ID_LENGTH

@@ -139,7 +139,7 @@ def _print_plan(command: BaseCommand, plan: DistributionPlan) -> None:
 
 
 def _format_sizes(plan: DistributionPlan, table: str) -> tuple[str, str, str]:
-    from history.retention.tables import format_size
+    from history.retention.partition_output import format_size
 
     days = [day for day in plan.days if day.table == table]
     if not days:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError
 
-from history.common.complaints import FileError, read_text, refuse_open_secret
+from history.common.explained_errors import FileError, read_text, refuse_open_secret
 
 if TYPE_CHECKING:
     from psycopg import sql

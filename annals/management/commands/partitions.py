@@ -87,9 +87,9 @@ class Command(BaseCommand):
 
         from annals.management.partitions import listing, maintaining, one_day, verifying
         from annals.management.partitions.call import PartitionsCall
-        from history.common.complaints import ExplainedError
         from history.common.error_sentences import explain_known_error
         from history.common.error_text import describe
+        from history.common.explained_errors import ExplainedError
         from history.retention.run_lock import NoRunLockError
 
         verbs = {

@@ -11,9 +11,9 @@ from django.db import connection
 
 from annals.access.journal.days import JournalRows
 from history.common import clock
-from history.common.complaints import ExplainedError
 from history.common.error_sentences import explain_known_error
 from history.common.error_text import describe
+from history.common.explained_errors import ExplainedError
 from history.kinds.entities import BY_NAME, ENTITIES, EntityKind
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.run_lock import hold_run_lock

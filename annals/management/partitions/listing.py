@@ -15,7 +15,7 @@ from annals.management.partitions.call import PartitionsCall, format_sentence
 from history.common import clock, schema
 from history.common.text_tables import pluralize, print_table
 from history.kinds.entities import BY_TABLE
-from history.retention import catalog, tables
+from history.retention import catalog, partition_output
 from history.retention.plan import PartitionPolicy, build_plans
 from history.store.database import forms
 from history.store.days.days import build_partition_name
@@ -27,13 +27,13 @@ def list_partitions(call: PartitionsCall) -> int:
         connection, [table.name for table in journal.list_day_tables()]
     )
     if call.options["json"]:
-        objects = [tables.build_partition_object(partition) for partition in partitions]
+        objects = [partition_output.build_partition_object(partition) for partition in partitions]
         call.stdout.write(json.dumps(objects))
         return 0
     if not partitions and (problem := schema.explain_database()) is not None:
         raise CommandError(problem, returncode=2)  # the tables do not exist
-    print_table(call.stdout, tables.build_partition_table(partitions))
-    total = tables.format_size(sum(partition.bytes for partition in partitions))
+    print_table(call.stdout, partition_output.build_partition_table(partitions))
+    total = partition_output.format_size(sum(partition.bytes for partition in partitions))
     call.stdout.write(f"{pluralize(len(partitions), 'partition')}, {total}.")
     return 0
 
@@ -58,13 +58,15 @@ def show_plan(call: PartitionsCall) -> int:
         answer = {
             "window": {"oldest": str(window.oldest), "newest": str(window.newest)},
             **counts,
-            "partitions": [tables.build_line_object(line) for line in lines],
+            "partitions": [partition_output.build_line_object(line) for line in lines],
             "pack": [build_partition_name(table, day) for table, day in days_to_pack],
         }
         call.stdout.write(json.dumps(answer))
         return 0
-    print_table(call.stdout, tables.build_plan_table(lines, call.options["each"]))
-    freed = tables.format_size(sum(line.partition.bytes for line in lines if line.action == "drop"))
+    print_table(call.stdout, partition_output.build_plan_table(lines, call.options["each"]))
+    freed = partition_output.format_size(
+        sum(line.partition.bytes for line in lines if line.action == "drop")
+    )
     call.stdout.write(
         f"Window {window.oldest} to {window.newest} (UTC): "
         f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "

@@ -11,7 +11,7 @@ from annals.management.partitions.listing import show_plan
 from annals.management.partitions.nightly import DropExceptions, NightReport, run_night
 from history.common.text_tables import pluralize
 from history.management.progress import show_progress
-from history.retention import tables
+from history.retention.partition_output import format_size
 from history.retention.plan import DayChange
 
 
@@ -76,12 +76,12 @@ def _print_summary(call: PartitionsCall, report: NightReport) -> None:
         file_bytes = sum(manifest.file_bytes for manifest in report.archived)
         write(
             f"Archived {pluralize(len(report.archived), 'day')}: "
-            f"{tables.format_size(table_bytes)} in tables, "
-            f"{tables.format_size(file_bytes)} in Parquet, ratio {file_bytes / table_bytes:.3f}."
+            f"{format_size(table_bytes)} in tables, "
+            f"{format_size(file_bytes)} in Parquet, ratio {file_bytes / table_bytes:.3f}."
         )
     write(
         f"Created {len(result.created)}, dropped {len(result.dropped)} "
-        f"({tables.format_size(result.freed)}), sealed {len(result.sealed)}, "
+        f"({format_size(result.freed)}), sealed {len(result.sealed)}, "
         f"packed {len(result.packed)}, "
         f"held {len(result.held)}, busy {len(result.busy)}, "
         f"broken {len(result.broken)}, in {report.seconds:.1f} s."

@@ -24,7 +24,7 @@ from annals.access.journal import days as journal
 from annals.access.journal.actions import AccessAction
 from annals.access.journal.write import record_operator_access
 from history.common import clock
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.kinds.entities import BY_TABLE, ENTITIES
 from history.models import ArchivedDay
 from history.retention import catalog, indexing, packing, runs, search_keys

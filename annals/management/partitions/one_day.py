@@ -15,10 +15,11 @@ from history.common.text_tables import pluralize
 from history.kinds.entities import ENTITIES, EntityKind
 from history.kinds.kind import DayRows
 from history.management.progress import show_progress
-from history.retention import catalog, packing, tables
+from history.retention import catalog, packing
 from history.retention.archive import operator_decisions, provenance
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.partition_output import format_size
 from history.retention.repair import repair_day
 from history.retention.run_lock import hold_run_lock
 from history.retention.seals.seal import seal_day
@@ -81,7 +82,7 @@ def _rewrite_day(
         result = rewrite(pg_connection, entity, day, progress=advance)
     return (
         f"{verb} {entity.table} {day}: {pluralize(result.rows, 'row')}, "
-        f"{tables.format_size(result.before)} before, {tables.format_size(result.after)} now."
+        f"{format_size(result.before)} before, {format_size(result.after)} now."
     )
 
 

@@ -119,7 +119,7 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
             if versions
             else [],
             "steps": _list_time_steps(form),
-            "meant": [
+            "matching_fields": [
                 (name, path, links.build_timeline_url_for_path(address, path, parameters))
                 for name, path in form.matching_fields
             ],

@@ -90,7 +90,7 @@ def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpRes
         "form": form,
         "action": links.build_moment_url(id),
         "now": not form.is_bound,
-        "said": moment if compared else None,
+        "requested_moment": moment if compared else None,
         "parts": []
         if empty
         else _make_parts(state, today, _find_messages_of_parts(request, reader, state, moment)),
@@ -167,7 +167,7 @@ def _make_parts(
     )
     return [
         _make_part(version, budget)
-        | {"named": (version.entity.name, _get_name(version)) not in shared_names}
+        | {"has_unique_name": (version.entity.name, _get_name(version)) not in shared_names}
         | _compare_with_today(version, newest_versions.get(version.entity_ref), budget)
         | _describe_gap(
             state.following.get(version.entity_ref),

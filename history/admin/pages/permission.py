@@ -132,7 +132,7 @@ def _respond_not_found(
             "complete": page_completeness.get_completeness(request).complete,
             **head,
             "query": id,
-            "why": explanation,
+            "reason": explanation,
             "unanswered": reader.old_service.failed,
             "fate": fate,
             "entities": [get_kind_title(kind) for kind in ENTITIES],

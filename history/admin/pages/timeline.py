@@ -133,7 +133,7 @@ def _render_timeline(
             "merged": shown.whole,
             "form": form,
             "notes": notes,
-            "meant": [
+            "matching_fields": [
                 (name, path, links.build_timeline_url_for_path(address, path, parameters))
                 for name, path in form.matching_fields
             ],

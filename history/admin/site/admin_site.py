@@ -149,20 +149,20 @@ class SitePage:
         address: The path below the address of the site.
         name: The name of the URL.
         title: The title in the list of pages; empty to leave the page out of the list.
-        may: Returns whether a user may open the page.
+        has_permission: Returns whether a user may open the page.
         view: The view.
-        sends: Whether the page has a form to submit.
-        home: Whether the page is the start page of logins that may not open the history. Other
-            logins have the search as their start page.
+        has_form: Whether the page has a form to submit.
+        is_start_page: Whether the page is the start page of logins that may not open the history.
+            Other logins have the search as their start page.
     """
 
     address: str
     name: str
     title: Promise | str
-    may: PermissionCheck
+    has_permission: PermissionCheck
     view: View
-    sends: bool
-    home: bool
+    has_form: bool
+    is_start_page: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class SubjectLink:
     """
 
     title: Promise
-    may: PermissionCheck
+    has_permission: PermissionCheck
     url: Callable[[EntityKind, str], str]
 
 
@@ -298,7 +298,7 @@ class AnnalsSite(admin.AdminSite):
         ]
         sending = (
             unmask.show_unmasked,
-            *(site_page.view for site_page in self.screens if site_page.sends),
+            *(site_page.view for site_page in self.screens if site_page.has_form),
         )
         for view in views:
             callback = view.callback if view.callback in sending else require_safe(view.callback)
@@ -338,8 +338,8 @@ class AnnalsSite(admin.AdminSite):
         view: View,
         *,
         superusers: bool = True,
-        sends: bool = False,
-        home: bool = False,
+        has_form: bool = False,
+        is_start_page: bool = False,
     ) -> None:
         """Add a page of a different Django app to the site.
 
@@ -353,10 +353,11 @@ class AnnalsSite(admin.AdminSite):
             permission: The permission that the page needs.
             view: The view.
             superusers: Whether superusers may open the page without an explicit grant.
-            sends: Whether the page has a form to submit.
-            home: Whether the page is the start page of logins that may not open the history.
+            has_form: Whether the page has a form to submit.
+            is_start_page: Whether the page is the start page of logins that may not open the
+                history.
         """
-        may = (
+        has_permission = (
             make_permission_check(permission)
             if superusers
             else make_explicit_permission_check(permission)
@@ -364,11 +365,21 @@ class AnnalsSite(admin.AdminSite):
 
         @wraps(view)
         def check_and_view(request: HttpRequest) -> HttpResponseBase:
-            if not may(request.user):
+            if not has_permission(request.user):
                 raise PermissionDenied
             return view(request)
 
-        self.screens.append(SitePage(address, name, title, may, check_and_view, sends, home))
+        self.screens.append(
+            SitePage(
+                address=address,
+                name=name,
+                title=title,
+                has_permission=has_permission,
+                view=check_and_view,
+                has_form=has_form,
+                is_start_page=is_start_page,
+            )
+        )
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
         """Return Django's list of models, computed only if a page shows it."""
@@ -381,7 +392,7 @@ class AnnalsSite(admin.AdminSite):
         return [
             (link.title, link.url(entity, id))
             for link in self.subject_links
-            if link.may(request.user)
+            if link.has_permission(request.user)
         ]
 
     def get_completeness(self) -> dict[str, object]:
@@ -396,7 +407,9 @@ class AnnalsSite(admin.AdminSite):
 
         A model is left out if one of the screens that the user may open links to its list.
         """
-        screens = {site_page.name for site_page in self.screens if site_page.may(request.user)}
+        screens = {
+            site_page.name for site_page in self.screens if site_page.has_permission(request.user)
+        }
         return [
             model
             for app in self.get_app_list(request)
@@ -414,13 +427,13 @@ class AnnalsSite(admin.AdminSite):
 
         may_read = request.user.has_perm(PERMISSION)
         if not may_read and (
-            home := [
+            start_pages := [
                 site_page
                 for site_page in self.screens
-                if site_page.home and site_page.may(request.user)
+                if site_page.is_start_page and site_page.has_permission(request.user)
             ]
         ):
-            return home[0].view(request)  # type: ignore[return-value]
+            return start_pages[0].view(request)  # type: ignore[return-value]
         context = {
             "entities": [get_kind_title(entity) for entity in ENTITIES] if may_read else [],
             **(self.get_completeness() if may_read else {}),
@@ -430,7 +443,7 @@ class AnnalsSite(admin.AdminSite):
             "screens": [
                 site_page
                 for site_page in self.screens
-                if site_page.title and site_page.may(request.user)
+                if site_page.title and site_page.has_permission(request.user)
             ],
             **(extra_context or {}),
         }

@@ -104,6 +104,6 @@ def _make_json_object(need: DiskNeed) -> dict[str, float]:
 
 
 def _format_cells(need: DiskNeed) -> list[str]:
-    from history.retention.tables import format_size
+    from history.retention.partition_output import format_size
 
     return [format_size(int(figure)) for figure in _make_json_object(need).values()]

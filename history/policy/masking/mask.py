@@ -14,7 +14,7 @@ import msgspec
 from django.conf import settings
 
 from history.diff import parse_path
-from history.documents.exactjson import Json, canonical, dumps, loads_shallow
+from history.documents.exactjson import Json, dump_canonically, dumps, loads_shallow
 from history.kinds.entities import ENTITIES, EntityKind
 from history.policy.masking.marks import ANY_SEGMENTS, MarkedPaths
 from history.policy.masking.viewer import Viewer
@@ -135,7 +135,7 @@ def make_token(key: bytes, mark: str, value: Json) -> str:
         key: The key of the document.
         mark: The marked path. Equal values of two fields get different tokens.
     """
-    text = b"%b\0%b" % (mark.encode(), canonical(_normalize_numbers(value)))
+    text = b"%b\0%b" % (mark.encode(), dump_canonically(_normalize_numbers(value)))
     return MASKED_PREFIX + blake2b(text, key=key, digest_size=TOKEN_DIGITS // 2).hexdigest()
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 from pyarrow.lib import ArrowInvalid, ArrowNotImplementedError
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 
 READ_BYTES = 1 << 20
 _WRONG_URL = (

@@ -15,7 +15,7 @@ from psycopg import Error, sql
 from psycopg.types.json import Jsonb
 
 from history.common import clock
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.common.text_tables import pluralize
 from history.kinds.entities import EntityKind
 from history.kinds.kind import DayRows

@@ -11,8 +11,8 @@ from django.db.models import Min
 from psycopg import sql
 
 from history.common import clock
-from history.common.complaints import ExplainedError
 from history.common.error_text import describe
+from history.common.explained_errors import ExplainedError
 from history.common.text_tables import pluralize
 from history.kinds.kind import DayClosing, DayRows
 from history.models import ArchivedDay, DaySeal, LateRow, SealedDay, VerifiedTable

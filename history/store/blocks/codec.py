@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import zstandard
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.store.blocks.dictionaries import Dictionary, decompress
 
 MOST_VERSIONS: Final = 64

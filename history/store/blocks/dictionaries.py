@@ -17,7 +17,7 @@ import psycopg
 import zstandard
 from psycopg.rows import tuple_row
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 
 Connection = psycopg.Connection[Any]
 

@@ -18,7 +18,7 @@ import msgspec
 from django.db import transaction
 from django.dispatch import Signal
 
-from history.common.complaints import explain_declaration_error
+from history.common.explained_errors import explain_declaration_error
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.kinds.kind import DeclaredLabel
 from history.kinds.kinds_file import find_mark_problems

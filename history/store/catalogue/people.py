@@ -10,7 +10,7 @@ from typing import Final
 
 from django.db import OperationalError, transaction
 
-from history.common.complaints import explain_text_error
+from history.common.explained_errors import explain_text_error
 from history.documents.record import AUTHOR_LENGTH
 from history.models import Person, PersonKind
 from history.store.database import prepared

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import psycopg
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 
 # The form of data of this release. Raise FORM by one with the first release that writes rows which
 # earlier releases cannot read.

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import errors, sql
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.common.single_row import require_row
 from history.store import distribution
 from history.store.days import day_locks

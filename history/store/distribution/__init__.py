@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from history.common.complaints import ExplainedError
+from history.common.explained_errors import ExplainedError
 from history.kinds.entities import ENTITIES
 
 Connection = psycopg.Connection[Any]

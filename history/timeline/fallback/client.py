@@ -19,7 +19,7 @@ from django.conf import settings
 
 from history import metrics
 from history.common import clock, http_call
-from history.common.complaints import ExplainedError, FileError
+from history.common.explained_errors import ExplainedError, FileError
 from history.store.versions import SourceRow, TimelineSubject
 from history.timeline.fallback.answer import WrongAnswerError, has_no_document, parse_answer_page
 

@@ -203,11 +203,11 @@ def decode_rows(
             continue
         if row.packed is not None:
             block = _unpack_block(entity, row, row.packed)
-        text, error = _find_text(entity, row, block)
-        if text is None:
+        text = _find_text(entity, row, block)
+        if isinstance(text, DamagedBlockError):
             if row.position is not None:  # the later versions of the block cannot be trusted
-                block = block._replace(error=error)
-            note_damage(damaged, DamagedRef(entity, row.id, key), error)
+                block = block._replace(error=text)
+            note_damage(damaged, DamagedRef(entity, row.id, key), text)
             continue
         fetched.rows.append(
             SourceRow(
@@ -253,17 +253,15 @@ def _unpack_block(entity: EntityKind, row: BoundedRow, packed: bytes) -> _Block:
     return _Block(texts, None)
 
 
-def _find_text(
-    entity: EntityKind, row: BoundedRow, block: _Block
-) -> tuple[bytes | None, DamagedBlockError | None]:
-    """Return the snapshot of a row and None. If it cannot be read, return None and the error."""
+def _find_text(entity: EntityKind, row: BoundedRow, block: _Block) -> bytes | DamagedBlockError:
+    """Return the snapshot of a row, or the error that says why it cannot be read."""
     if row.position is None and row.text is not None:
-        return row.text, None
+        return row.text
     if row.position and block.error is not None:
-        return None, block.error
+        return block.error
     if row.position and row.position <= len(block.texts):
-        return block.texts[row.position - 1], None
-    return None, queries.build_damage_error(entity.table, row.id, row.stored_at)
+        return block.texts[row.position - 1]
+    return queries.build_damage_error(entity.table, row.id, row.stored_at)
 
 
 def note_damage(damaged: Damaged | None, place: DamagedRef, error: Exception) -> None:
