@@ -1,6 +1,6 @@
 """Runs the command `annals`.
 
-It starts by `python -m annals`, or from any folder by `python PATH/annals/__main__.py`.
+Start it with `python -m annals`, or from any folder with `python PATH/annals/__main__.py`.
 """
 
 import sys

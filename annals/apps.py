@@ -1,7 +1,8 @@
 """The Django app `annals`.
 
-After migrations it creates the roles and the days of the access journal. It registers the checks of
-the database server and of the installation.
+After migrations it creates the groups of the roles, the logins of a demo, and the coming day
+partitions of the access journal. It also registers Django's checks of the database server and of
+the installation.
 """
 
 from typing import Final

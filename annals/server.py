@@ -47,9 +47,10 @@ os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS_FOLDER)
 def when_ready(server: Any) -> None:
     """Refuse a start that is not safe, then load the secret key.
 
-    Gunicorn calls this in its master process before workers start. A demo that other machines can
-    reach is refused, and so is a web with the database login of the tables' owner. The key comes
-    last, because it may be generated: a refused start must not leave a file.
+    Gunicorn calls this in its master process before workers start. If other machines can reach the
+    web server, this function refuses a demo, and a database login that is a superuser or owns the
+    tables. The key is loaded last, because that can generate a file, which a refused start must not
+    leave behind.
     """
     names = [listener.sock.getsockname() for listener in server.LISTENERS]
     hosts = [str(name[0]) for name in names if isinstance(name, tuple)]

@@ -1,1 +1,1 @@
-"""Benchmarks that measure Annals next to a reference in the same run. Not part of the wheel."""
+"""Benchmarks of Annals. Most also measure a baseline, such as bare SQL. Not part of the wheel."""

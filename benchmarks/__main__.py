@@ -33,7 +33,7 @@ def _start_django() -> None:
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m benchmarks",
-        description="Run a benchmark next to a reference that is measured in the same run.",
+        description="Run a benchmark. Most also measure a baseline, such as bare SQL.",
     )
     benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
 

@@ -1,6 +1,6 @@
 """`python -m benchmarks against DIR`: compares two checkouts by the processor time of API requests.
 
-The other checkout is usually an earlier commit (`git worktree add DIR COMMIT`). Both checkouts
+DIR usually has an earlier commit (`git worktree add DIR COMMIT`). That checkout and this checkout
 answer the same requests from one database, in turn, each in its own process. Only processor time is
 measured, so that other programs have little influence.
 """
@@ -46,7 +46,14 @@ json.dump(milliseconds, sys.stdout)
 
 
 def run(directory: str, rounds: int = 5, as_json: bool = False) -> int:
-    """Measure the milliseconds of processor time for a request, and print medians of all rounds."""
+    """Compare the processor time of API requests in this checkout and in a second one.
+
+    The printed times are medians over all rounds, in milliseconds for a request.
+
+    Args:
+        directory: The folder of the second checkout, usually of an earlier commit.
+        rounds: How many times each checkout answers all requests.
+    """
     print_progress = Console(stderr=True).print
     data = prepare_data(str(settings.ANNALS.database_url), DAYS, ROWS, print_progress)
     trees = {"before": Path(directory).resolve(), "now": ROOT_FOLDER}

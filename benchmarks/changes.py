@@ -251,7 +251,7 @@ def _name_service(number: int) -> str:
 def measure_latency(rounds: int, ask: Question) -> Latency:
     """Ask a question `rounds` times, and return how long an answer takes.
 
-    Five more calls before that fill the caches. They are not measured.
+    Before the measurement, five calls fill the caches. These calls are not measured.
     """
     for number in range(5):
         ask(number)

@@ -29,8 +29,8 @@ from benchmarks.changes import (
 from benchmarks.harness import create_database, report_figures, use_database
 
 SHARDS: Final = 32
-SHARE_OF_VERSIONS: Final = 50
-"""`--versions` is divided by this number, because all nodes of a test cluster share one machine."""
+# `--versions` is divided by this number, because all nodes of a test cluster share one machine.
+VERSIONS_DIVISOR: Final = 50
 # The limit for the median time of a list on the cluster.
 MOST_MS: Final = 500
 
@@ -42,13 +42,13 @@ def run(coordinator: str, versions: int, rounds: int, as_json: bool) -> int:
 
     Args:
         coordinator: The URI of a database on the coordinator of a Citus cluster. The workers must
-            have joined in this database.
-        versions: The option `--versions`. Each full day gets this number divided by
-            SHARE_OF_VERSIONS.
+            have been added to this database with citus_add_node().
+        versions: The value of `--versions`. Each full day gets `versions / VERSIONS_DIVISOR`
+            versions.
         rounds: How many times to request each list.
     """
     print_progress = Console(stderr=True).print
-    versions //= SHARE_OF_VERSIONS
+    versions //= VERSIONS_DIVISOR
     with create_database(NAME) as plain_conninfo:
         cluster.recreate_database(coordinator, NAME)
         servers = {"plain": plain_conninfo, "cluster": make_conninfo(coordinator, dbname=NAME)}

@@ -77,7 +77,7 @@ _PAGES: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def store_large_documents(connection: psycopg.Connection[Any], day: date) -> None:
-    """Store LARGE_DOCUMENTS in a day. The day's partition is created."""
+    """Create the partition of `day`, and fill it with the documents of LARGE_DOCUMENTS."""
     days.create_partition(connection, ROOT.table, day)
     start = datetime.combine(day, clock(), UTC)
     for documents in LARGE_DOCUMENTS:

@@ -42,13 +42,13 @@ def print_comparison(
 
 
 def recreate_database(coordinator: str, name: str) -> None:
-    """Create an empty database on each node of a cluster, and join these databases by Citus.
+    """Create an empty database on each node of a cluster, and connect these databases with Citus.
 
     Existing databases with this name are dropped.
 
     Args:
-        coordinator: The URI of another database on the coordinator, in which the workers have
-            joined. The login must be a superuser.
+        coordinator: The URI of an existing database on the coordinator, to which the workers were
+            added with citus_add_node(). The login must be a superuser.
     """
     drop_database(coordinator, name)
     own_place, *workers = places = _list_nodes(coordinator)
@@ -70,7 +70,7 @@ def drop_database(coordinator: str, name: str) -> None:
     """Drop the database with this name on all nodes, if it exists.
 
     Args:
-        coordinator: See `recreate_database`.
+        coordinator: The URI of a different database on the coordinator. See `recreate_database`.
     """
     for host, port in _list_nodes(coordinator):
         node = make_conninfo(coordinator, host=host, port=port)

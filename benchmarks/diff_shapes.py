@@ -82,8 +82,11 @@ def _rewrite_keyless(count: int) -> SnapshotPair:
     return {"items": old}, {"items": [_make_keyless_item(n, "x") for n in range(-1, count)]}
 
 
-def _change_keyless_in_gaps(count: int) -> SnapshotPair:
-    """Make a pair of lists: two of every three items change, and one item is inserted."""
+def _change_and_insert_keyless(count: int) -> SnapshotPair:
+    """Make a pair of snapshots with a list of items without keys.
+
+    In every three items of the list, two items change, and an item is inserted between those two.
+    """
     old, new = [], []
     for number in range(count):
         old.append(_make_keyless_item(number))
@@ -159,7 +162,7 @@ SHAPES: Final[dict[str, Callable[[int], SnapshotPair]]] = {
     "no keys: insert at the front": _insert_keyless,
     "no keys: shuffled": _shuffle_keyless,
     "no keys: all changed, one inserted": _rewrite_keyless,
-    "no keys: two of three changed, one inserted": _change_keyless_in_gaps,
+    "no keys: two of three changed, one inserted": _change_and_insert_keyless,
     "texts: shuffled": _shuffle_texts,
     "texts: eight words at random": _choose_few_texts,
     "numbers: rewritten": _rewrite_numbers,

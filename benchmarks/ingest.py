@@ -218,13 +218,11 @@ def _time_shortest(job: Callable[[], object]) -> float:
 
 
 def measure_repeats(bench: Harness, messages: list[KafkaMessage], clean_rows_s: float) -> Figures:
-    """Measure how fast a consumer reads messages that are partly stored already.
-
-    In the first measurement all messages are stored already, in the second every tenth message.
+    """Measure how fast a consumer reads messages if all or a tenth of them are stored already.
 
     Args:
         messages: The messages that are in Kafka already. They are stored first.
-        clean_rows_s: The rate of ingest without stored messages, for comparison.
+        clean_rows_s: The rate of ingest if no version is stored before, for comparison.
     """
     bench.empty_tables()
     bench.run_consumers()

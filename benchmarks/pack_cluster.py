@@ -50,7 +50,7 @@ def run(coordinator: str, versions: int, as_json: bool) -> int:
 
     Args:
         coordinator: The URI of a database on the coordinator of a Citus cluster. The workers must
-            have joined in this database.
+            have been added to this database with citus_add_node().
         versions: How many versions the measured day has.
     """
     print_progress = Console(stderr=True).print

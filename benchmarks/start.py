@@ -153,7 +153,8 @@ def _wait_until(condition: Callable[[], bool], part: str) -> None:
     """Wait until the condition holds.
 
     Args:
-        part: The name of the phase that is over when the condition holds. The error names it.
+        part: The name of the part of the start that is over when the condition holds. It is in
+            the error.
 
     Raises:
         RuntimeError: The condition does not hold after WAIT_S.
@@ -161,7 +162,7 @@ def _wait_until(condition: Callable[[], bool], part: str) -> None:
     end = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"after {WAIT_S} s the process has not reached '{part}'")
+            raise RuntimeError(f"the part '{part}' of the start is not over after {WAIT_S:g} s")
         time.sleep(0.01)
 
 

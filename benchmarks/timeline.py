@@ -1,6 +1,7 @@
 """`python -m benchmarks timeline`: measures timeline pages, as a Python call and over HTTP.
 
-The reference is a bare SQL query for the same rows, with the parsing of their JSON.
+The times are compared with those of a baseline: a bare SQL query for the same rows, and the
+parsing of the JSON in these rows.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from benchmarks.timeline import ROOT, _ApiClient, _compute_percentiles, _serve_d
 from benchmarks.timeline_data import TimelineData, prepare_data
 
 DAYS, SHARDS = 97, 32
-SHARE_OF_ROWS: Final = 50
-"""`--rows` is divided by this number, because all nodes of a test cluster share one machine."""
+# `--rows` is divided by this number, because all nodes of a test cluster share one machine.
+ROWS_DIVISOR: Final = 50
 WARM_UP, ROUNDS = 5, 20
 
 Figures = dict[str, Any]
@@ -59,12 +59,12 @@ def run(coordinator: str, rows: int, as_json: bool) -> int:
 
     Args:
         coordinator: The URI of a database on the coordinator of a Citus cluster. The workers must
-            have joined in this database.
-        rows: The option `--rows`. The number of stored versions of applications is this number
-            divided by SHARE_OF_ROWS.
+            have been added to this database with citus_add_node().
+        rows: The value of `--rows`. Each database gets `rows / ROWS_DIVISOR` versions of
+            applications.
     """
     print_progress = Console(stderr=True).print
-    rows //= SHARE_OF_ROWS
+    rows //= ROWS_DIVISOR
     plain = prepare_data(str(settings.ANNALS.database_url), DAYS, rows, print_progress)
     spread = prepare_data(coordinator, DAYS, rows, print_progress, SHARDS)
     figures: Figures = {"rows": rows, "days": DAYS, "shards": SHARDS, "questions": {}}

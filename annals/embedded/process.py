@@ -38,7 +38,11 @@ class EmbeddedError(ExplainedError, RuntimeError):
 
 
 def make_environment() -> dict[str, str]:
-    """Return the environment of a server."""
+    """Return the environment variables with which an embedded server starts.
+
+    They are the INHERITED_VARIABLES of this process. All other variables are left out, because they
+    can contain settings and passwords.
+    """
     return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
 
 
@@ -124,14 +128,14 @@ def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
 def choose_free_ports(preferred: Sequence[int | None]) -> list[int]:
     """Choose different free TCP ports on the loopback address.
 
-    Returns one port for each entry: the preferred one if it is free, or else another.
+    Returns one port for each entry: the preferred port if it is free, or else a random one.
     """
     with ExitStack() as sockets:
         return [_bind_port(sockets, port) for port in preferred]
 
 
 def _bind_port(sockets: ExitStack, preferred: int | None) -> int:
-    """Bind a socket to the preferred port, or else to another, and return the port.
+    """Bind a socket to the preferred port, or else to a random one, and return the port.
 
     The socket is closed together with `sockets`.
     """

@@ -190,9 +190,10 @@ def create_command_parser(program: str, name: str) -> ArgumentParser | None:
 
 
 def _exit_on_wrong_arguments(command_class: Any) -> Any:
-    """Return a subclass of a command. Its parser ends the process if an argument is wrong.
+    """Return a subclass of a command that ends the process if an argument is wrong.
 
-    Django's own parser would raise a CommandError. Parsers of subcommands end the process too.
+    The parser of the subclass and the parsers of its subcommands print the error and exit. The
+    parser of `command_class` would raise a CommandError.
     """
 
     def add_arguments(command: Any, parser: Any) -> None:

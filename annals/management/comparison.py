@@ -72,12 +72,12 @@ class ComparedVersion:
 
 @dataclass(slots=True)
 class ComparisonTotals:
-    """The counts of a comparison."""
+    """How many versions a comparison with the old service found equal, different or missing."""
 
     applications: int = 0
-    nowhere: int = 0  # applications without versions in both systems
+    nowhere: int = 0  # applications that have no version in either system
     versions: Counter[ComparisonVerdict] = field(default_factory=Counter)
-    clocks: int = 0  # versions with another updatedAt in the old service
+    clocks: int = 0  # versions with a different updatedAt in the old service
     unavailable: int = 0  # applications that one of the systems could not read
 
     @property

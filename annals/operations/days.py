@@ -123,7 +123,7 @@ class TableDay:
 
 @dataclass(frozen=True, slots=True)
 class TableDayGroup:
-    """Table days for which the page shows the same text."""
+    """Days, of one or several tables, for which the page of days shows the same text."""
 
     tables: Sequence[TableDay]
     text: str
@@ -145,9 +145,9 @@ class TableDayGroup:
 def _group_by_text(
     table_days: Iterable[TableDay], get_text: Callable[[TableDay], str]
 ) -> list[TableDayGroup]:
-    """Group the table days for which `get_text` returns the same text.
+    """Group the days of tables for which `get_text` returns the same text.
 
-    The groups are in the order of their first table days.
+    The groups are in the order of their first days in `table_days`.
     """
     groups: dict[str, list[TableDay]] = {}
     for table_day in table_days:
@@ -199,14 +199,14 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
 
 
 def _describe_due(table_day: TableDay, days: int, words: str, overdue: str) -> str:
-    """Return a text about a step that `partitions maintain` has not yet done for a table day.
+    """Return a text about a step that `partitions maintain` has not yet done for a day of a table.
 
     Args:
         days: The step is due when more than this number of days have passed since the day of
             `table_day`.
-        words: The text to return while the step is not due yet. Its placeholder `{day}` is replaced
-            by the day before the step is due.
-        overdue: The words for the step in the text that is returned once the step is due.
+        words: The text while the step is not due yet. In this text, `{day}` stands for the last day
+            on which the step is not due.
+        overdue: How the text names the step once the step is due, for example "to be packed".
     """
     last = table_day.day + timedelta(days)
     if table_day.today <= last:
@@ -220,7 +220,7 @@ def _format_day(day: date) -> str:
 
 @mark_expensive
 def show_days(request: HttpRequest) -> HttpResponse:
-    """Show the calendar, and with ?day= the tables of a day."""
+    """Show the calendar of days. With ?day=, also show that day of each table."""
     now = clock.now()
     by_day = _load_table_days(now)
     try:
@@ -260,7 +260,7 @@ def show_days(request: HttpRequest) -> HttpResponse:
 
 
 def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
-    """Load all table days. They are grouped by day, the oldest day first."""
+    """Load the days of all tables, grouped by date. The oldest date comes first."""
     today = now.date()
     seals = DaySeal.objects.values_list("table", "day").annotate(at=Max("sealed_at"))
     sealed = {(table, day): at for table, day, at in seals}

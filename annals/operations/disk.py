@@ -15,19 +15,30 @@ from history.retention.catalog import Partition
 class DiskForecast:
     """A forecast of how the database grows and when the disk is full. All sizes are in bytes.
 
-    `a_day` and `in_the_end` are 0 while no complete day has rows, because the growth cannot be
-    measured yet.
+    Attributes:
+        used: The size of the database now.
+        a_day: The growth per day until all days of retention exist. 0 while no complete day has
+            rows, because the growth cannot be measured yet.
+        in_the_end: The size of the database when all days of retention exist. 0 while the growth
+            cannot be measured yet.
+        size: The size of the disk. 0: not known.
+        full: The day on which the disk is full. None: never, or not known.
     """
 
-    used: int  # the size of the database now
-    a_day: int  # the growth per day until all days of retention exist
-    in_the_end: int  # the size of the database when all days of retention exist
-    size: int  # the size of the disk; 0: not known
-    full: date | None  # the day on which the disk is full; None: never, or not known
+    used: int
+    a_day: int
+    in_the_end: int
+    size: int
+    full: date | None
 
 
 def forecast_disk(partitions: list[Partition], today: date | None = None) -> DiskForecast:
-    """Forecast the disk from the partitions of the tables of versions."""
+    """Forecast how the database grows, and on which day the disk is full.
+
+    Args:
+        partitions: The partitions of the tables of versions. The growth is measured on them.
+        today: The current day in UTC. None: read the clock.
+    """
     today = today or clock.now().date()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_database_size(current_database())")

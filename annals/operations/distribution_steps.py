@@ -110,7 +110,8 @@ def refuse_consumers(connection: Connection) -> None:
 def check_connections(connection: Connection, shards: int) -> None:
     """Check that the login may open enough connections to each node.
 
-    It needs a connection for each shard that a table has on the node, and OTHER_COMMANDS more.
+    The login needs a connection for each shard that a table has on the node, and OTHER_COMMANDS
+    more.
 
     Args:
         shards: The number of shards of a table, on all nodes together.
@@ -125,8 +126,8 @@ def check_connections(connection: Connection, shards: int) -> None:
     if limit < shards_of_node + OTHER_COMMANDS:
         raise NotDistributableError(
             f"the login {login!r} may open {limit} connections to a node, but a table of {shards} "
-            f"shards needs {shards_of_node} of them, and other commands need {OTHER_COMMANDS}: run "
-            f"ALTER ROLE {login} CONNECTION LIMIT {shards_of_node + OTHER_COMMANDS}"
+            f"shards needs {shards_of_node} connections, and other commands need {OTHER_COMMANDS} "
+            f"more: run ALTER ROLE {login} CONNECTION LIMIT {shards_of_node + OTHER_COMMANDS}"
         )
 
 

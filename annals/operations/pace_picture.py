@@ -28,7 +28,7 @@ class PacePicture:
     def before(self) -> int:
         """How many more messages were read than arrived in the last 24 hours, or 0.
 
-        At least this many of the messages read had arrived before these 24 hours.
+        At least this many of the messages that were read arrived before these 24 hours.
         """
         return max(0, self.read - self.arrived)
 

@@ -38,9 +38,9 @@ ServerSettings = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerFault:
-    """A setting that should be changed. The number identifies the kind of fault."""
+    """A fault of a PostgreSQL server, such as a setting that should be changed."""
 
-    number: int
+    number: int  # identifies the kind of fault: 5 stands for the id annals.W005 of Django's check
     text: str
     hint: str
 
@@ -52,7 +52,8 @@ def find_faults(server_values: ServerSettings, connections: int) -> Iterator[Ser
     right to see is not reported.
 
     Args:
-        connections: How many connections all logins of Annals together may open; 0 if not known.
+        connections: How many connections all database logins of Annals together may open; 0 if not
+            known.
     """
     if server_values["synchronous_commit"] == "off":
         yield ServerFault(
@@ -80,17 +81,22 @@ def find_faults(server_values: ServerSettings, connections: int) -> Iterator[Ser
 
 
 def _check_connections(server_values: ServerSettings, connections: int) -> Iterator[ServerFault]:
-    """Check that the server has enough connections for the limits of the logins of Annals."""
+    """Yield a fault if the database logins of Annals may open more connections than the server has.
+
+    Args:
+        connections: How many connections all database logins of Annals together may open.
+    """
     names = ("superuser_reserved_connections", "reserved_connections")
     reserved = sum(int(server_values.get(name, 0)) for name in names)
     highest = int(server_values["max_connections"])
     if connections > highest - reserved:
         yield ServerFault(
             13,
-            f"max_connections is {highest}, {reserved} of them reserved; the logins of Annals "
-            f"may have {connections}.",
-            f"Set {connections + reserved} or more, or lower the limits with ALTER ROLE "
-            ".. CONNECTION LIMIT: otherwise one process takes the connections of another.",
+            f"max_connections is {highest}, {reserved} of them reserved; the database "
+            f"logins of Annals may open {connections}.",
+            f"Set it to {connections + reserved} or more, or lower the limits of the logins with "
+            "ALTER ROLE .. CONNECTION LIMIT: otherwise a process can take connections that a "
+            "different process needs.",
         )
 
 
@@ -108,9 +114,10 @@ def _find_open_logs(settings: ServerSettings) -> Iterator[str]:
 def check_server_settings(
     *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Return a warning for each setting of the PostgreSQL servers that should be changed.
+    """Return a warning for each fault of the PostgreSQL servers.
 
-    The ids of the warnings start at annals.W001. The server of a demo is not checked.
+    The id of a warning is "annals.W" with the number of the fault, such as annals.W005. The server
+    of a demo is not checked.
     """
     if settings.ANNALS.demo:
         return []

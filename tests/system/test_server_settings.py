@@ -80,7 +80,7 @@ def test_check_command_reports_bad_settings_of_postgresql_except_in_the_demo(
     numbers = {int(number) for number in re.findall(r"annals\.W(\d+)", output)}
     assert numbers == {5, 9, 13, 14}
     assert "max_locks_per_transaction is 64" in output
-    assert "the logins of Annals may have 72" in output
+    assert "the database logins of Annals may open 72" in output
     assert "log_min_duration_statement = 1000, log_statement = ddl" in output
     assert output.count("HINT") == len(numbers)
     assert run_check(bad_server, ANNALS_DEMO="true")[0] == 0

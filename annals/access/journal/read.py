@@ -204,9 +204,10 @@ def generate_lines(entries: Iterable[JournalEntry]) -> Iterator[JournalLine]:
 
 
 def _is_start_page(row: JournalEntry) -> bool:
-    """Return whether an entry records a visit of the start page.
+    """Return whether an entry records a visit to the start page.
 
-    The start page lists documents that were opened recently, so it has an entry like a search.
+    The start page lists documents that were opened recently. So the journal records the visit with
+    the action SEARCH and the address of the start page.
     """
     return row.action == AccessAction.SEARCH and row.query.partition("?")[0] == reverse(
         "admin:index"

@@ -163,7 +163,7 @@ class ProviderDiscovery:
             except ProviderDownError as error:
                 if not self._metadata:
                     raise
-                # Read the keys in any case: a revoked key must not stay because the metadata fail.
+                # Read the keys in any case: a revoked key must not stay because of the metadata.
                 log.warning("the provider's metadata were not read: %s", error)
                 metadata = self._metadata
             self._keys = _select_usable_keys(
@@ -181,12 +181,14 @@ class ProviderDiscovery:
         """Fetch the metadata.
 
         Raises:
-            ProviderDownError: The provider does not answer, or its metadata name another issuer.
+            ProviderDownError: The provider does not answer, or the issuer in the metadata is not
+                the configured issuer.
         """
         metadata = self.fetch_json("GET", self.address)
         if metadata.get("issuer") != self.provider.issuer:
             raise ProviderDownError(
-                f"{self.address} names another issuer: {metadata.get('issuer')!r}"
+                f"{self.address} names the issuer {metadata.get('issuer')!r}, but the configured "
+                f"issuer is {self.provider.issuer!r}"
             )
         return metadata
 

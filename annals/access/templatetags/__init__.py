@@ -1,1 +1,1 @@
-"""The template tags of the app access."""
+"""The template tags of the Django app `access`."""

@@ -72,14 +72,24 @@ class Command(BaseCommand):
 
 
 def parse_login(text: str) -> str:
-    """Return the login if it is not empty. A type of argparse."""
+    """Return a login that was entered as an argument, unless it is empty.
+
+    Raises:
+        ArgumentTypeError: The login is empty.
+    """
     if not text.strip():
         raise ArgumentTypeError("it is empty")
     return text
 
 
 def parse_moment(text: str) -> datetime:
-    """Parse a moment in ISO 8601, as the `type` of an argument of argparse."""
+    """Parse a moment in ISO 8601 that was entered as an argument.
+
+    A moment without an offset is taken as UTC.
+
+    Raises:
+        ArgumentTypeError: The text is not such a moment.
+    """
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)

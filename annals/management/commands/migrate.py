@@ -86,8 +86,9 @@ class Command(migrate.Command):
             if isinstance(error.__cause__, errors.QueryCanceled):
                 raise CommandError(
                     f"A statement of a migration took more than {options['statement_timeout']:g} "
-                    "seconds and was ended, because others wait for its locks. It is not applied. "
-                    "Run migrate in a quiet hour with a longer --statement-timeout."
+                    "seconds and was ended, because other sessions can wait for its locks. "
+                    "The migration is not applied. Run migrate in a quiet hour with a longer "
+                    "--statement-timeout."
                 ) from error
             raise
         return True
@@ -97,7 +98,7 @@ class Command(migrate.Command):
 def limit_waits(
     connection: BaseDatabaseWrapper, lock_seconds: float, statement_seconds: float
 ) -> Iterator[None]:
-    """Limit how long a statement in a `with` block may run, and how long it may wait for a lock.
+    """Limit how long a statement in a `with` block can run, and how long it can wait for a lock.
 
     0 means no limit.
     """

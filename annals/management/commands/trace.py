@@ -75,8 +75,9 @@ class Command(BaseCommand):
         missing = [name for names in groups for name in names if options[name] is None]
         if len(groups) != 1 or set(missing) - {"version"}:
             raise CommandError(
-                "Name a version: --entity, --id and --version. Without --version, only messages in "
-                "quarantine are traced. Or name a message: --topic, --partition and --offset."
+                "Give --entity, --id and --version to trace a version, --entity and --id to trace "
+                "the messages of a document that are in quarantine, or --topic, --partition and "
+                "--offset to trace a message."
             )
         of_version = groups[0] is VERSION_OPTIONS
         fates = _trace_version(options) if of_version else [_trace_message(self, options)]

@@ -64,7 +64,7 @@ INDEX_SECONDS: Final = 1_800
 
 @dataclass(frozen=True, slots=True)
 class DropExceptions:
-    """The exceptions from the rules for dropping days that the operator allows in this run."""
+    """Exceptions that the operator makes from the rules about which days `maintain` can drop."""
 
     force: bool = False  # also drop held days
     without_archive: bool = False  # also drop days that are not archived
@@ -309,10 +309,11 @@ def forget_late_rows_of_dropped_days(_: NightContext) -> StepResult:
 def pack_finished_days(context: NightContext) -> StepResult:
     """Pack finished days one by one, so slowly that the web and the consumers are not disturbed.
 
-    A day that others locked or changed meanwhile is tried once more after the other days. After
-    PACK_SECONDS this step does not begin another day, and the next night continues. This step
-    ends at once if a process of an earlier release is connected that cannot read packed days. It
-    does not read the catalogue again, because packing does not create or drop days.
+    If a different session locked or changed a day meanwhile, the day is tried once more at the end.
+    After PACK_SECONDS this step does not begin a further day, and the next night continues. The
+    step ends at once if a process of an earlier release is connected that cannot read packed days.
+    The step does not read the list of partitions from PostgreSQL again, because packing does not
+    create or drop days.
     """
     result = StepResult()
     table_swap.remove_leftover_triggers(connection.connection)  # of a run that was killed
@@ -347,7 +348,9 @@ def pack_finished_days(context: NightContext) -> StepResult:
 
 
 def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
-    """Return the days to pack, newest first, each with its table. Held days are left out.
+    """Return the table and the day of each day to pack, except held days.
+
+    The newest day comes first. Days that could not be packed before come last.
 
     Args:
         partitions: The partitions of the tables of versions.
@@ -403,7 +406,7 @@ def add_missing_indexes(_: NightContext) -> StepResult:
     """Create the indexes for lists of changes on the days that do not have them.
 
     Earlier releases created days without these indexes. This is the last step, because it can take
-    long. After INDEX_SECONDS it does not begin another index, and the next night continues.
+    long. After INDEX_SECONDS it does not begin a further index, and the next night continues.
     """
     result = StepResult()
     indexing.add_missing_indexes(connection.connection, result, INDEX_SECONDS)

@@ -181,11 +181,14 @@ def adopt_archived_day(call: PartitionsCall) -> int:
 def _decide_on_archive(
     call: PartitionsCall, decide: Callable[[ArchiveStore, str, date], int], sentence: str
 ) -> int:
-    """Record an operator's decision about an archived day in the journal, and carry it out.
+    """Carry out an operator's decision about an archived day.
+
+    Before that, the access journal gets an entry about the decision.
 
     Args:
         decide: Carries out the decision for one table, and returns the number of rows.
-        sentence: The result for people, with placeholders for the day and the rows.
+        sentence: The text to print for a table. The first placeholder stands for the table and the
+            day, the second for the number of rows.
     """
     store, day, reason = open_archive(), call.options["day"], call.options["why"]
     command_line = f"partitions {call.options['action']} {day}"

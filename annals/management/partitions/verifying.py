@@ -73,7 +73,12 @@ def _verify_tables(call: PartitionsCall, tables: Sequence[DayRows]) -> int:
 
 
 def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
-    """Refuse to check a day without a seal: the check could not find a change.
+    """Refuse to check a day that has no seal, because the check has nothing to compare it with.
+
+    A day that must have a seal is not refused: the check reports that the seal is missing.
+
+    Args:
+        day: The day to check. None: all days are checked, and nothing is refused.
 
     Raises:
         NotSealableError: The day has no seal.

@@ -28,7 +28,8 @@ REFUSED, ANSWERED = (
 class JournalMiddleware:
     """Middleware that writes the journal entries of a request before its answer is sent.
 
-    It is outside sessions and views, and inside the middleware that gives the request its id.
+    In MIDDLEWARE it comes after RequestLogMiddleware, which gives the request an id, and before
+    SessionMiddleware.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

@@ -95,12 +95,13 @@ class CardBuilder:
         Returns:
             change_text, maker: What was done, and the name of the person or service that did it.
             is_maker_known: Whether the list of people has the person.
-            rows, more_rows: The first OPEN_ROWS changes, and the other changes.
+            rows, more_rows: The first OPEN_ROWS changes, and all later changes.
             technical_rows: The changes of technical fields.
             hidden, rest_url: How many changes have no row, and where they are shown.
             snapshot: The fields of the snapshot, if no previous version can be compared.
             gap, gap_links: Which versions between the previous one and this one are missing.
-            note, older_link: Why there is no previous version.
+            note: Why there is no previous version, or an empty text.
+            older_link: A link to the page of the missing version right before this one, or None.
             arrived_messages: Sentences on missing versions that arrived and are in quarantine.
             quarantine_notes: Sentences on other messages in quarantine with this version's number.
             subject, subject_name, subject_url: The document, if the page shows several.

@@ -125,7 +125,7 @@ class ZonedForm(forms.Form):
 
 
 def _read_texts(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a form's data, with the last of several values of one name."""
+    """Return a copy of a form's data. If a name has several values, only the last value is kept."""
     return {name: data[name] for name in data}
 
 
@@ -325,7 +325,7 @@ class FilterForm(ZonedForm):
     def refuse_condition(self, name: str) -> bool:
         """Mark a condition as wrong because the timeline cannot use it.
 
-        Returns whether the condition was set.
+        Returns False, and marks nothing, if the form has no valid value for the condition.
         """
         if not self.cleaned_data.get(name):
             return False
@@ -387,7 +387,11 @@ class FilterForm(ZonedForm):
         }
 
     def build_shared_url(self, request: HttpRequest) -> str:
-        """Return the whole address of the page that is shown, with the moments of the filter."""
+        """Return the absolute address of the shown page, to be given to other people.
+
+        Times of the filter such as "yesterday 12:00" are written as moments with their offset from
+        UTC. So the address keeps its meaning on a later day and in a different time zone.
+        """
         page = {name: text for name, text in request.GET.items() if name == PAGE and text}
         query = urlencode({**self.get_parameters(), **page})
         return request.build_absolute_uri(f"{request.path}?{query}".rstrip("?"))

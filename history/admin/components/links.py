@@ -42,7 +42,8 @@ def build_timeline_url_for_path(timeline: str, path: str, query: Mapping[str, st
 def build_field_url(entity: EntityKind, id: str, path: str) -> str:
     """Return the address of the page with the values of a field.
 
-    Empty if `path` is empty, which means the whole document, or is too long for an address.
+    Empty if `path` is too long for an address. Also empty if `path` is empty, because an empty path
+    means the whole document.
     """
     address = reverse("admin:history_field", args=[entity, id])
     return _build_short_url(address, {"path": path}) if path else ""
@@ -235,7 +236,7 @@ MOST_ROWS = 500
 
 
 def parse_number(text: str) -> int | None:
-    """Parse a whole number up to the highest version number. Return None for any other text."""
+    """Parse a whole number from 0 to MAX_VERSION. Return None for any other text."""
     value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
     return value if value is not None and value <= MAX_VERSION else None
 
@@ -250,10 +251,16 @@ def parse_start(after: str, count: int) -> int:
 
 
 def build_row_page_urls(address: str, start: int, count: int, text: str) -> dict[str, str]:
-    """Return `range_text` if there are several pages, and the addresses of the pages around.
+    """Return the addresses of the next and the previous page of a table, and `range_text`.
 
-    `next_url` and `previous_url` are missing if there is no such page. `text` is the template of
-    `range_text`, with {first}, {last} and {count}.
+    `next_url` and `previous_url` are missing if there is no such page. `range_text` is missing if
+    the table has only one page.
+
+    Args:
+        address: The address of the first page.
+        start: The index of the first row on this page.
+        count: The number of rows of the table.
+        text: The template of `range_text`, with {first}, {last} and {count}.
     """
     end = min(start + MOST_ROWS, count)
     urls: dict[str, str] = {}

@@ -56,10 +56,10 @@ class SentenceWriter:
         text = _("Version {n} came on {at} and is in quarantine: {reason}.")
         return self._fill_sentence(message, text, with_document=with_document)
 
-    def describe_other_message(self, message: QuarantinedMessage) -> str:
-        """Return a sentence on a quarantined message with the number of a stored version.
+    def describe_repeated_number(self, message: QuarantinedMessage) -> str:
+        """Return a sentence on a quarantined message that has the number of a stored version.
 
-        The card of that version shows the sentence.
+        The card of the stored version shows the sentence.
         """
         text = _(
             "Another message with the number of this version came on {at} and is in quarantine: "
@@ -179,10 +179,11 @@ def describe_messages_above(
     )
 
 
-def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
-    """Return sentences on messages in quarantine, by kind, id and version number of the message.
+def describe_by_version(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
+    """Return sentences on the open messages, by the kind, id and version number in the message.
 
-    The card of a stored version shows the sentences for the kind, id and number of that version.
+    If a version with the same kind, id and number is stored, its card shows the sentences. Messages
+    without a readable version number are left out.
     """
     sentences_by_version: dict[tuple[str, str, int], list[str]] = {}
     for message in messages.messages:
@@ -191,7 +192,7 @@ def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, i
                 (message.entity, message.id, message.version), []
             )
             sentences += (
-                [HTML.describe_other_message(message)] if len(sentences) < MAX_SENTENCES else []
+                [HTML.describe_repeated_number(message)] if len(sentences) < MAX_SENTENCES else []
             )
     return sentences_by_version
 

@@ -295,10 +295,11 @@ def _get_field(path: str) -> str:
 def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
     """Return links to the list of changes for other spans, as pairs of text and address.
 
-    If the form has a span of at most an hour, the links are to the spans before and after it.
-    If the span is longer, there is a link to the first hour of the span. If the form has no span,
-    there is a link to the last hour before now. If the form names a person or a service, there are
-    no links, because any span is allowed.
+    A list without a person or a service can have a span of at most an hour, so the links are for
+    such lists only. If the form has a span of at most an hour, the links are to the spans before
+    and after it. If the span is longer or has only one end, there is a link to one hour of it. If
+    the form has no span, there is a link to the last hour before now. If a condition of the form is
+    wrong, there are no links.
     """
     filters = form.to_filters()
     if filters.author or filters.client_id or form.refused:

@@ -87,7 +87,7 @@ def _make_lines(
     """Return the template's variables for each value, the newest first.
 
     `stood` says how long the field had the value. `note` says that the value undoes an earlier
-    change, or is empty.
+    change, and has no text for any other value.
     """
     lines: list[dict[str, object]] = []
     for number, value in enumerate(values):

@@ -29,13 +29,13 @@ from history.timeline.query import is_storable_id
 MAX_QUERIES = 40
 PAGE = "page"
 _BETWEEN = re.compile(r"[\s,;]+")
-# Letters that look the same in both alphabets.
+# Latin letters, and the Cyrillic letters that look the same.
 _LATIN, _CYRILLIC = "ABEKMHOPCTYXaeopcyx", "АВЕКМНОРСТУХаеорсух"
 _TO_CYRILLIC = str.maketrans(_LATIN, _CYRILLIC)
 _TO_LATIN = str.maketrans(_CYRILLIC, _LATIN)
 # The hyphens, dashes and the minus sign that word processors put in the place of a hyphen.
 _TO_HYPHEN = dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-")
-# Signs that people enter around a number. The last ones are invisible, and come with copied text.
+# Characters that people enter around a number. The last six are invisible, as in copied text.
 SIGNS = " \t\r\n\"'«»“”„№#.,;:()[]<>\u00ad\u200b\u200e\u200f\u2060\ufeff"
 
 
@@ -123,9 +123,10 @@ def _run_search(
 
 
 def _is_word(text: str) -> bool:
-    """Return whether a text is a word in other than Latin letters, and therefore not an id.
+    """Return whether a text has only letters, and not only ASCII letters.
 
-    People also enter words next to an id: in “заявка 7708” the first part is such a word.
+    Such a text is taken for a word and not for an id. People also enter words next to an id: in
+    “заявка 7708” the first part is a word.
     """
     return unicodedata.normalize("NFC", text).isalpha() and not text.isascii()
 
@@ -157,9 +158,10 @@ def _search_other_spellings(
 def _generate_spellings(text: str) -> list[str]:
     """Return other spellings of a text, without repetitions and without the text itself.
 
-    Signs around the text are removed from every spelling. The spellings combine three changes:
-    dashes become hyphens; all letters become capital or small; letters that look alike in both
-    alphabets become all Latin or all Cyrillic. Each spelling is in both Unicode normal forms.
+    Blanks, quotation marks and other punctuation around the text are removed from every spelling.
+    The spellings combine three changes: dashes become hyphens; all letters become capital or small;
+    letters that look the same in Latin and Cyrillic become all Latin or all Cyrillic. Each spelling
+    is in the Unicode normal forms NFC and NFD.
     """
     bare = unicodedata.normalize("NFC", text.strip(SIGNS))
     spellings = dict.fromkeys(
@@ -191,7 +193,9 @@ def _build_search_url(query: Mapping[str, str]) -> str:
 
 
 def _find_client_number(results: Mapping[str, SearchPage]) -> str:
-    """Return the searched text if it is the only one and a client has this number, otherwise "".
+    """Return the text that was searched for if it is the number of a client, otherwise "".
+
+    Also return "" if several texts were searched for.
 
     Args:
         results: The results by the text that was searched for.

@@ -105,7 +105,7 @@ def _make_version_context(
         return {"json": colour_json(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
     address = links.build_timeline_url(version.entity, version.id)
     may_unmask = masking.has_explicit_permission(request.user, masking.UNMASK)
-    quarantine_notes = open_messages.describe_other_messages(
+    quarantine_notes = open_messages.describe_by_version(
         page_completeness.get_completeness(request).load_messages(reader)
     )
     builder = CardBuilder(

@@ -106,7 +106,7 @@ def _render_timeline(
         ),
         path=form.to_filters().path,
         unmask=masking.has_explicit_permission(request.user, masking.UNMASK),
-        quarantine_notes=open_messages.describe_other_messages(messages),
+        quarantine_notes=open_messages.describe_by_version(messages),
         repeated_numbers=timeline.find_repeated_numbers(
             reader, page.versions, are_all_versions=is_plain and page.next_token is None
         ),

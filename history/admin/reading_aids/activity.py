@@ -95,7 +95,7 @@ def make_activity_context(
 
 
 def link_days_to_versions(address: str) -> Callable[[date], str]:
-    """Return a function that builds the address of the timeline with the versions of a day.
+    """Return a function that builds, for a day, the address of the timeline of only that day.
 
     `address` is the address of the timeline without a filter.
     """
@@ -110,9 +110,10 @@ def link_days_to_versions(address: str) -> Callable[[date], str]:
 
 
 def link_days_to_moments(address: str) -> Callable[[date], str]:
-    """Return a function that builds the address of the application as of the end of a day.
+    """Return a function that builds, for a day, the address of the application's page "as of".
 
-    `address` is the address of the page "as of" without a moment.
+    The page shows the application as it was at the end of the day. `address` is the address of the
+    page without a moment.
     """
     zone_name = timezone.get_current_timezone_name()
 

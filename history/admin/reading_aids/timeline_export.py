@@ -62,8 +62,8 @@ def make_response(export: TimelineExport, form: str) -> HttpResponse:
     """Answer with the timeline as a file to save.
 
     Args:
-        form: The format of the file, a key of FORMS. For any other text, the file is the note for
-            the bank's client.
+        form: The format of the file, a key of FORMS. If `form` is not a key of FORMS, the file is
+            a note in plain words for the bank's client, as for the key "note".
     """
     text, kind = FORMS.get(form, _write_note)(export)
     response = HttpResponse(
@@ -115,7 +115,7 @@ def describe_export(
 
 
 def _describe_open_messages(messages: OpenMessages) -> str:
-    """Return the sentences on messages in quarantine that a page shows, in one line."""
+    """Return in one line the notice about messages in quarantine that a page would show."""
     merged = len({(message.entity, message.id) for message in messages.messages}) > 1
     notice = open_messages.make_notice(messages, merged=merged, words=PLAIN)
     return " ".join(filter(None, [notice.headline, *notice.sentences, notice.nameless]))
@@ -180,15 +180,15 @@ def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
             }
         if not written_changes:
             yield row | dict.fromkeys((_("Field"), _("Was"), _("Became")), "")
-        remarks = [_count_cut_changes(len(changes) - len(written_changes))]
+        remarks = [_describe_omitted_changes(len(changes) - len(written_changes))]
         remarks.append(sentences.explain_missing_before(version))
         identity = {name: row[name] for name in (_("Kind"), _("Id"))}
         for remark in filter(None, remarks):
             yield dict.fromkeys(names, "") | identity | {_("What happened"): remark}
 
 
-def _count_cut_changes(count: int) -> str:
-    """Return a sentence on the changes of a version that are not in the file, or "" if all are."""
+def _describe_omitted_changes(count: int) -> str:
+    """Return a sentence that says how many changes of a version are not in the file. "" for 0."""
     if not count:
         return ""
     text = ngettext(

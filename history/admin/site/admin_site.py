@@ -343,8 +343,8 @@ class AnnalsSite(admin.AdminSite):
     ) -> None:
         """Add a page of a different Django app to the site.
 
-        That app calls this method from its `admin` module, which Django loads before the addresses:
-        `history` must not import other apps.
+        `history` must not import other apps, so the app with the page calls this method, from the
+        app's `admin` module. Django loads that module before the URLconf.
 
         Args:
             address: The path below the address of the site.
@@ -403,9 +403,10 @@ class AnnalsSite(admin.AdminSite):
         return {"complete": complete_to.read_completeness(ENTITIES)}
 
     def _list_models(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """Return the models with lists that the start page links to, as get_app_list makes them.
+        """Return the models that the start page shows, each with the address of the model's list.
 
-        A model is left out if one of the screens that the user may open links to its list.
+        A model has the form that it has in `get_app_list`. A model is left out if the user may not
+        see the list, or if a screen that the user may open already links to the list.
         """
         screens = {
             site_page.name for site_page in self.screens if site_page.has_permission(request.user)

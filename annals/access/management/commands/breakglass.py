@@ -47,9 +47,10 @@ class Command(BaseCommand):
             hosts = os.environ.get(HOSTS, "").strip()
             fault = f"{HOSTS}={hosts} names no host" if hosts else f"{HOSTS} is not set"
             raise CommandError(
-                f"{fault}, so the link would have no host. No login was created. Run this command "
-                f"with {HOSTS} set to the host under which browsers reach Annals, such as "
-                "annals.bank.example, and with ANNALS_HTTPS, if it is set for the web."
+                f"{fault}, so the link would have no host. No login was created. Set {HOSTS} to "
+                "the host under which browsers reach Annals, such as annals.bank.example. If the "
+                "web server has ANNALS_HTTPS, set ANNALS_HTTPS to the same value. Then run this "
+                "command again."
             )
         try:
             with transaction.atomic():  # no superuser without its link
