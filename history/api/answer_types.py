@@ -128,7 +128,7 @@ QuarantinedReadAt: TypeAlias = Annotated[Moment, Meta(description="When Annals r
 
 
 class QuarantinedEntry(Answer, kw_only=True):
-    """A message in quarantine. The entry that contains the message names the document."""
+    """A message in quarantine, listed by an UncertainDocument, which names the document."""
 
     version: QuarantinedVersion
     updated_at: QuarantinedUpdatedAt
@@ -160,7 +160,7 @@ QuarantinedCount: TypeAlias = Annotated[
 
 
 class UncertainDocument(DocumentRef, kw_only=True):
-    """A document that may have had another state at the requested moment than the answer shows."""
+    """A document for which the answer might show a wrong version at the requested moment."""
 
     missing_versions: MissingVersions
     missing_count: Count

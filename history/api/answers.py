@@ -117,7 +117,7 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
 
 
 def copy_members(version: VersionAnswer) -> dict[str, Any]:
-    """Return the fields of VersionMembers by name, to make another answer that has them too."""
+    """Return the fields of VersionMembers by name, for an answer of a different type."""
     return {name: getattr(version, name) for name in VersionMembers.__struct_fields__}
 
 
@@ -126,14 +126,14 @@ def _list_missing(version: Version) -> list[int]:
 
 
 def _get_absence_reason(version: Version, absence: Absence | None) -> str | None:
-    """Return why versions are missing before this version, as a word of the API.
+    """Return why versions before this version are missing, as a word of the API.
 
     Args:
-        absence: Why the store does not have the missing versions; None if none is missing.
+        absence: Why the store lacks versions before this version. None: it lacks none.
 
     Returns:
-        The word for "in quarantine" if a message with a missing version is there, otherwise the
-        word for `absence`.
+        The word for "in quarantine" if quarantine has a message with one of the missing versions,
+        otherwise the word for `absence`. None if `absence` is None.
     """
     if absence is not None and version.quarantined:
         return Absence.QUARANTINED.value
@@ -146,7 +146,7 @@ def make_operations(patch: list[Operation]) -> list[OperationAnswer]:
 
 
 class ListedChanges(NamedTuple):
-    """The changes that an answer lists, and the numbers that say whether there are more."""
+    """The changes that one answer lists, and whether there are more changes."""
 
     changes: list[ChangeAnswer]
     change_count: int | UnsetType  # the number of all changes; UNSET if all are listed
@@ -156,11 +156,11 @@ class ListedChanges(NamedTuple):
 def list_changes(
     changes: Sequence[LabelledChange], language: str, after: int, number: int | None = None
 ) -> ListedChanges:
-    """List the changes of one answer.
+    """List the changes from the index `after` on that one answer has.
 
     Args:
         after: How many changes to skip at the beginning.
-        number: How many changes to list. None: as many as an answer may have.
+        number: How many changes to list. None: as many as fit into one answer.
     """
     if number is None:
         candidates = changes[after : after + budget.MAX_CHANGES]
@@ -189,15 +189,18 @@ def make_change(labelled_change: LabelledChange, language: str) -> ChangeAnswer:
 
 
 class ListedLeaves(NamedTuple):
-    """The leaves that one answer lists. See ListedChanges."""
+    """The leaves of a snapshot that one answer of blame lists, and whether there are more leaves.
+
+    A leaf is a value that is not split further, for example a text. See SnapshotLeaf.
+    """
 
     leaves: list[BlamedLeafEntry]
-    leaf_count: int | UnsetType
-    next_leaves: int | UnsetType
+    leaf_count: int | UnsetType  # the number of all leaves; UNSET if all are listed
+    next_leaves: int | UnsetType  # the index of the next leaf; UNSET if the last is listed
 
 
 def list_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) -> ListedLeaves:
-    """List the leaves of one answer, as many as it may have.
+    """List as many leaves as fit into one answer.
 
     Args:
         after: How many leaves to skip at the beginning.
@@ -215,7 +218,7 @@ def list_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) 
 
 
 def _count_rest(after: int, end: int, count: int) -> tuple[int | UnsetType, int | UnsetType]:
-    """Return the two numbers by which an answer says that a list has more entries.
+    """Return the two numbers that tell a client whether a list has more entries than the answer.
 
     Args:
         after: The index of the first entry in the answer.
@@ -293,13 +296,12 @@ def list_uncertain(
     quarantined: Iterable[QuarantinedMessage],
     output: AnswerFormat,
 ) -> list[UncertainDocument]:
-    """Return the documents that may have had another state at a moment than the answer shows.
+    """Return the documents for which the answer might show a wrong version at a moment.
 
     Args:
         next_versions: For each document with missing versions around the moment, the first stored
             version after them.
-        quarantined: The messages in quarantine that may have changed a document before the
-            moment.
+        quarantined: The messages in quarantine that might contain versions before the moment.
     """
     documents = {
         (version.entity.name, version.id): UncertainDocument(
@@ -338,7 +340,7 @@ def list_uncertain(
 def list_quarantined(
     messages: OpenMessages, output: AnswerFormat
 ) -> list[QuarantinedDocumentEntry]:
-    """Return the `quarantined` of an answer, at most QUARANTINED_LISTED messages."""
+    """Return the field `quarantined` of an answer, with at most QUARANTINED_LISTED messages."""
     return [
         QuarantinedDocumentEntry(
             kind=message.entity,

@@ -1,4 +1,4 @@
-"""What all views of the API share: they read the request, and make the answer around the data."""
+"""The base class of all API views. It reads the request, and encloses the data in the answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,15 +54,15 @@ from history.timeline import (
 from history.timeline.fallback.client import PAUSE_SECONDS
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FallbackState, is_storable_id
 
-# The header that says how the old service answered. Errors have it too.
+# The header that says how the old service answered. Answers with an error have the header, too.
 FALLBACK_HEADER = "X-Annals-Fallback"
 
 
 class ReadOnlyView(APIView):
-    """A view that takes GET, HEAD and OPTIONS.
+    """A view that accepts GET, HEAD and OPTIONS.
 
-    The answer to OPTIONS has the allowed methods, and no body. A login that may not GET the view
-    may not send OPTIONS either.
+    The answer to OPTIONS has the allowed methods, and no body. OPTIONS needs the same permission
+    as GET.
     """
 
     http_method_names = ["get", "head", "options"]
@@ -154,7 +154,7 @@ class ApiRequest:
     def make_completeness(
         self, versions: Sequence[VersionMembers] | None = None
     ) -> CompletenessAnswer:
-        """Return the `completeness` of the answer.
+        """Return the field `completeness` of the answer.
 
         Args:
             versions: The versions on a page of a timeline or of changes; None for other answers.
@@ -221,7 +221,7 @@ class ApiView(ReadOnlyView):
     reader: HistoryReader | None = None
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Add the header that says how the old service answered. Errors get it too."""
+        """Add the header that says how the old service answered, also if the answer is an error."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         state = self.reader.old_service.state if self.reader is not None else None
         if state is not None:
@@ -231,7 +231,11 @@ class ApiView(ReadOnlyView):
         return answer
 
     def get(self, request: Request, **address: str) -> HttpResponse:
-        """Check the request, count it for its login, make the data, and encode the answer."""
+        """Check the request, and answer it if its login does not have too many requests at a time.
+
+        Raises:
+            BusyError: The login has too many requests, or no place for an expensive request is free.
+        """
         _check_address(request, address)
         parameters = QueryParameters(
             request.query_params, self.accepts, request.META["QUERY_STRING"]
@@ -266,7 +270,7 @@ class ApiView(ReadOnlyView):
         return self.expensive
 
     def make_answer(self, request: ApiRequest) -> Answer:
-        """Return what the API answers in `data`."""
+        """Return the field `data` of the answer."""
         raise NotImplementedError
 
 
@@ -288,7 +292,7 @@ def load_completeness_and_messages(
 
     Returns:
         The completeness, or None if `with_completeness` is False; and a function that returns the
-        messages that the viewer may know of. Call the function after reading versions.
+        messages that the viewer is allowed to know of. Call the function after reading versions.
     """
     question = request.open_messages_question
     if question is None or not is_storable_id(request.id):

@@ -226,7 +226,10 @@ class FieldHistoryView(ApiView):
     data=BlameAnswer,
 )
 class BlameView(ApiView):
-    """GET history/{entity}/{id}/blame: for each newest value, the version that last changed it."""
+    """GET history/{entity}/{id}/blame: which version last changed each value.
+
+    The answer has the values of the newest snapshot.
+    """
 
     expensive = True
 

@@ -44,8 +44,8 @@ def find_silence(
 def find_main_silence(silences: Iterable[Silence | None]) -> Silence | None:
     """Choose the silence to report for several topic partitions.
 
-    A missing consumer is reported before brokers that do not answer, because only a consumer asks
-    the brokers. Of silences with the same cause, the longest is reported.
+    If a topic partition lacks a consumer, the silence of such a topic partition is chosen, because
+    only a consumer asks the brokers. Of silences with the same cause, the longest is chosen.
 
     Args:
         silences: The silence of each topic partition. None: the topic partition is not silent.

@@ -116,9 +116,10 @@ def explain_declaration_error(
 
     Args:
         form: The format of the text, such as `JSON`.
-        shape: The expected type. If it is not None, the explanation lists the values that would be
-            valid.
-        declared: The declaration as plain values. See explain_valid_values.
+        shape: The expected type, from which the explanation lists the values that would be valid.
+            None: the explanation does not list them.
+        declared: The text, parsed into dicts, lists and scalars. None: the explanation cannot name
+            the key of a wrong value in a dict.
 
     Returns:
         One or more sentences. The last one has no period: the caller adds it.

@@ -9,8 +9,9 @@ def choose_language(request: HttpRequest) -> str:
     """Return the code of the language in which to answer, one of `settings.LANGUAGES`.
 
     For the API, the cookie decides first, then the header Accept-Language. For screens, the cookie
-    decides first, then `ANNALS_LANGUAGE`. The header counts for screens only if this setting is
-    "auto": it says how the browser was installed, and not which language its user reads.
+    decides first, then the setting `ANNALS_LANGUAGE`. Screens use the header only if this setting
+    is "auto", because a browser sends the language in which it was installed. The user can have a
+    different language.
     """
     if f"{request.path_info}/".startswith("/api/"):
         return translation.get_language_from_request(request)

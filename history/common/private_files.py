@@ -1,4 +1,4 @@
-"""Writes files that only their owner can read, whole or not at all, and locks files."""
+"""Writes files atomically, so that only their owner can read them, and locks files."""
 
 import fcntl
 import os

@@ -16,4 +16,7 @@ opened_documents_requested: Final = Signal()
 
 
 class NotJournaledError(ExplainedError, RuntimeError):
-    """Raised by a receiver to prevent the action that a signal announces. The message says why."""
+    """Raised by a receiver of `export_begins` if the access journal cannot record the export.
+
+    The export then does not begin. The message says why.
+    """

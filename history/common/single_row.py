@@ -1,4 +1,4 @@
-"""Gets the row of a statement that always returns one row."""
+"""Checks that a statement that always returns a row has returned one."""
 
 from typing import TypeVar
 
@@ -6,15 +6,15 @@ Row = TypeVar("Row")
 
 
 class MissingRowError(RuntimeError):
-    """Raised if a statement that always returns a row returned none, which is a program error."""
+    """Raised if a statement returned no row although it always must return one: a program error."""
 
 
 def require_row(row: Row | None) -> Row:
-    """Return the row of a statement that always returns one, such as an aggregate.
+    """Return `row`, the first row of a statement that always returns one, such as an aggregate.
 
     Raises:
         MissingRowError: `row` is None.
     """
     if row is None:
-        raise MissingRowError("a statement that always returns a row returned none")
+        raise MissingRowError("a statement returned no row although it always must return one")
     return row

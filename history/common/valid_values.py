@@ -24,7 +24,7 @@ def find_nearest(name: str, names: Iterable[str]) -> str | None:
 def explain_valid_values(
     error: msgspec.ValidationError, shape: Any, declared: Any = None
 ) -> str | None:
-    """Return the names or values that are valid where `error` found a wrong one.
+    """Return the names or values that would be valid in place of the wrong one in `error`.
 
     Args:
         error: The error with which msgspec refused a declaration.
@@ -74,8 +74,8 @@ def _follow_steps(
 
     Returns:
         1. The types that are allowed where the mistake is.
-        2. The key of the innermost dict that has the mistake in its value. None if the mistake is
-           not in a dict, or the key is not known.
+        2. The dict key with the mistake in its value. If dicts are nested, the key of the innermost
+           dict. None if the mistake is not in a dict, or the key is not known.
     """
     key = None
     types = list(_flatten(types))

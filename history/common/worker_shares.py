@@ -1,7 +1,7 @@
-"""Shares the threads of one web process between logins.
+"""Divides the threads and the places of one web process between logins.
 
-Processes do not coordinate: a login that has at most half of the places of every process also has
-at most half of all places.
+Web processes need not coordinate. If a login has at most half of the places in each process, it
+also has at most half of all places.
 """
 
 import math
@@ -83,8 +83,8 @@ class PlacePool:
 
         Args:
             owner: The login for which the place is counted, or a different hashable object. Places
-                are shared fairly between owners. None: the request has an owner that no second
-                request has.
+                are shared fairly between owners. None: the pool creates an owner for this request
+                alone.
 
         Raises:
             BusyError: No place became free within `WAIT_S`. Raised at once if the queue, or the
@@ -149,7 +149,7 @@ class PlacePool:
 
 
 class _SingleOwner:
-    """The owner of a request in a PlacePool if no second request has the same owner."""
+    """The owner that a PlacePool creates for a single request if the caller names no owner."""
 
 
 def _compute_half(number: int) -> int:

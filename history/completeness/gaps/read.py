@@ -34,7 +34,7 @@ SELECT outcome, count(*), sum(last::bigint - first + 1)::bigint FROM version_gap
 
 
 class GapSum(NamedTuple):
-    """The sums of the open version gaps of one kind and service."""
+    """How many version gaps of one kind and service are open, and how many versions are missing."""
 
     entity: str
     client_id: str
@@ -43,7 +43,7 @@ class GapSum(NamedTuple):
 
 
 class GapFigures(Answer, kw_only=True):
-    """The totals of gaps as `GET completeness` answers them. See GapTotals."""
+    """The totals of version gaps as `GET completeness` answers them. See GapTotals."""
 
     looked_at: Moment | None
     gaps: Count
@@ -53,7 +53,7 @@ class GapFigures(Answer, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class GapTotals:
-    """The totals of all gaps that `annals gaps` has found."""
+    """The totals of the version gaps of all kinds and services, as `annals gaps` found them."""
 
     looked_at: datetime | None  # when the latest run began; None before the first run
     gaps: int  # how many gaps are open
@@ -72,7 +72,7 @@ class GapTotals:
 
 @dataclass(frozen=True, slots=True)
 class GapSelection:
-    """A filter of gaps. None stands for any kind or service."""
+    """A filter of version gaps. None stands for any kind or service."""
 
     entity: str | None = None
     client_id: str | None = None
@@ -86,7 +86,7 @@ class GapSelection:
 
 @dataclass(frozen=True, slots=True)
 class ListedGap:
-    """A gap, with the quarantined messages that carry its missing versions."""
+    """A version gap, and the messages in quarantine that contain versions of the gap."""
 
     gap: VersionGap
     # the messages by version number, ascending
@@ -94,14 +94,18 @@ class ListedGap:
 
 
 def fetch_sums() -> list[GapSum]:
-    """Return the sums of open gaps by kind and service."""
+    """Count the open version gaps, and the missing versions in them, for each kind and service.
+
+    The MAX_CLIENTS services with the most missing versions are counted one by one, and all other
+    services together as OTHER_CLIENTS.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_SUMS, [MAX_CLIENTS, OTHER_CLIENTS])
         return [GapSum(*row) for row in cursor.fetchall()]
 
 
 def fetch_totals() -> GapTotals:
-    """Return the totals of all kinds and services. Runs two queries."""
+    """Return the totals of the version gaps of all kinds and services. Runs two queries."""
     run = GapRun.objects.first()
     with connection.cursor() as cursor:
         cursor.execute(_TOTALS)
@@ -119,7 +123,7 @@ def fetch_totals() -> GapTotals:
 
 
 def fetch_page(selection: GapSelection, size: int, before: int | None = None) -> list[ListedGap]:
-    """Return up to `size` gaps, the newest first.
+    """Return up to `size` version gaps, the newest first.
 
     Args:
         before: Return only gaps with a lower id than this. None: begin with the newest gap.

@@ -18,7 +18,7 @@ from history.store.distribution.disk_use import measure_disk_use
 
 # Selects a mark for each partition. The mark changes when the day gets rows, because it contains
 # PostgreSQL's count of inserted rows. The other parts of the mark change if that count was reset.
-# The count may be up to a minute late. Then a day is read once more than needed, but never too
+# The count can be up to a minute late. Then a day is read once more than needed, but never too
 # seldom.
 _MARKS = """
     SELECT name, concat_ws(' ', pg_relation_filenode(part), pg_relation_size(part),
@@ -45,7 +45,7 @@ class ChangedDay(NamedTuple):
 
     @property
     def day(self) -> date:
-        """The first day of the partition."""
+        """The UTC day of the first moment of the partition."""
         return self.start.astimezone(UTC).date()
 
 

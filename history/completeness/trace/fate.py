@@ -73,9 +73,10 @@ class VersionName(NamedTuple):
 
 
 class PossibleFates(NamedTuple):
-    """What may have become of the message of a version that Annals has never stored.
+    """How many messages of each fate might contain a version that Annals has never stored.
 
-    The counts include all messages in the topics of the version's kind.
+    All messages in the topics of the version's kind are counted, because Annals does not know which
+    message contains the version.
     """
 
     unread: int | None  # how many are not read yet; None if not known
@@ -97,7 +98,7 @@ class Fate:
     settled_at: datetime | None = None  # when the message was stored or discarded from quarantine
     reason: str = ""  # why the message is in quarantine: the name of a member of ingest's Reason
     detail: str = ""  # the reason as a sentence
-    certain: bool = True  # False if the message may also have been repeated or expired
+    certain: bool = True  # False if the message might have been repeated or expired
     may_be: PossibleFates | None = None  # only for a version that was never seen
     day: date | None = None  # the day of a damaged version
 
@@ -235,7 +236,10 @@ def _find_late_row(
 
 
 def _was_removed(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> bool:
-    """Return whether retention removed this version, or the archive may have it."""
+    """Return whether retention removed this version from the tables.
+
+    The archive can still have the version.
+    """
     try:
         timeline.fetch_version(reader, entity, id, number, frozenset())
     except timeline.NotFoundError as error:
@@ -353,8 +357,9 @@ def _find_unstored_fate(position: MessagePosition, partition_values: Sequence[An
 def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
     """Make the fate of a message that was read and is neither in quarantine nor in ingest_unstored.
 
-    The fate is "stored". It is not certain for an offset before `noted_from` if some messages of
-    the topic partition were not stored: ingest_unstored can lack offsets before `noted_from`.
+    The fate is "stored". ingest_unstored lists all messages that were not stored only from the
+    offset `noted_from` of the ledger on. So the fate is uncertain if the offset is lower, and some
+    messages of the topic partition were not stored.
     """
     is_certain = not read_range.some_unstored or position.offset >= read_range.noted_from
     cause = FateCause.READ if is_certain else FateCause.READ_BEFORE_NOTES

@@ -168,7 +168,7 @@ def _format_number(number: int) -> str:
 
 
 class PossibleFateFigures(Answer, kw_only=True):
-    """The numbers of messages that might contain a version that Annals never got.
+    """How many messages of each fate might contain a version that Annals has never stored.
 
     See PossibleFates.
     """
