@@ -27,7 +27,7 @@ def format_size(count: int) -> str:
 
 
 def build_partition_table(partitions: Iterable[Partition]) -> "Table":
-    """Return a table for people with a line for each partition."""
+    """Return partitions as a table that is printed for people: one line for each partition."""
     names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
     table = build_table(*names, right=NUMBERS)
     for partition in partitions:
@@ -44,12 +44,12 @@ def build_partition_table(partitions: Iterable[Partition]) -> "Table":
 
 
 def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Table":
-    """Return a table for people with the lines of a plan.
+    """Return the lines of a plan as a table that is printed for people.
 
     Consecutive lines with the same table, action and reason are merged into one line.
 
     Args:
-        unmerged: Whether each partition gets a separate line instead.
+        unmerged: True: do not merge lines. The table then has a line for each partition.
     """
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
     table = build_table(*names, right=NUMBERS)

@@ -1,7 +1,8 @@
 """The late list: versions that were stored after the feed of changes had passed their moments.
 
-The horizon is the moment that no page of any feed has passed. Begin with `lock_horizon` and
-`raise_horizon`. Together they ensure that every version is in the feed, in the list, or in both:
+The horizon is the moment that no page of any feed has passed. Read the functions `lock_horizon`
+and `raise_horizon` first. Writers call `lock_horizon`, and requests for the feed call
+`raise_horizon`, so that every version is in the feed, in the list, or in both:
 
 - A writer stores its versions, and then locks the horizon (FOR SHARE) until its transaction ends.
   It adds the versions with moments before the horizon to the list, in the same transaction.
@@ -10,7 +11,8 @@ The horizon is the moment that no page of any feed has passed. Begin with `lock_
   then reads the page. The horizon can be raised only while no writer has it locked.
 
 So a writer that locked the old horizon has committed before the page is read, and its versions are
-in the page. A writer that locks the horizon later sees the new one, and notes its versions.
+in the page. A writer that locks the horizon later sees the new horizon, and adds its versions
+to the list.
 
 Writers take the positions of the list from one row, which stays locked until their transaction
 ends. So positions grow in the order of the commits, without gaps: a transaction that sees a
@@ -78,7 +80,7 @@ class FeedState(NamedTuple):
 
 
 class LateListGoneError(LookupError):
-    """Raised when the late list cannot be read on from a cursor.
+    """Raised when the late list does not have all versions after a cursor any more.
 
     Retention has removed the versions after the cursor. Or the database was restored from a copy
     that is older than the cursor.
@@ -174,9 +176,10 @@ FROM staged_late_batch WHERE moments[1] < %(horizon)s
 
 
 def stage_table(connection: Connection, table: sql.Identifier) -> None:
-    """Prepare the plain rows of a table for `add_staged_versions`, in the same transaction.
+    """Copy the keys of a table's plain rows, sorted, to a temporary table.
 
-    Call it before the transaction takes locks, because sorting the rows takes time.
+    `add_staged_versions` reads the temporary table later in the same transaction. Call
+    `stage_table` before the transaction takes locks, because sorting the rows takes time.
     """
     connection.execute(
         sql.SQL(_STAGE_TABLE).format(table=table, batch_versions=sql.Literal(BATCH_VERSIONS))
@@ -254,12 +257,12 @@ def raise_horizon(moment: datetime) -> bool:
 
 
 def fetch_batches(cursor: LateCursor) -> list[LateVersionBatch]:
-    """Return the next rows of the list, at most BATCHES_PER_READ.
+    """Return the rows of the late list after `cursor`, at most BATCHES_PER_READ.
 
     Some versions of the first row may have been read already: see `cursor.versions_read`.
 
     Raises:
-        LateListGoneError: The list cannot be read on from the cursor.
+        LateListGoneError: The late list does not have all versions after the cursor any more.
     """
     rows = prepared.fetch_rows(
         _READ_BATCHES, {"position": cursor.position, "limit": BATCHES_PER_READ}
@@ -281,7 +284,7 @@ RETURNING position
 
 
 def remove_old_batches(connection: Connection, before: datetime) -> int:
-    """Remove the rows that were noted before a moment, and return how many were removed.
+    """Remove the rows of late_batch that were stored before a moment, and return their number.
 
     Args:
         connection: A connection in autocommit mode.

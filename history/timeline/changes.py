@@ -179,7 +179,7 @@ class _ChangesStart(NamedTuple):
     late: LateCursor | None = None
 
     def make_token(self, query: ChangesQuery) -> str:
-        """Return the token of the page that begins here."""
+        """Return the token of the page of `query` that begins after `self.position`."""
         values = (*self.position, self.since, self.until, self.late)
         return issue_token(query.binding, values, compress=False)
 
@@ -301,8 +301,8 @@ def _generate_slices(
 ) -> Iterator[VersionSlice[TimelinePosition]]:
     """Generate the versions after `start`, in slices.
 
-    The span of the query is read in parts. A slice without versions ends each part: its `end` is
-    the end of the part.
+    The span of the query is read in parts. The versions of one part are in any number of slices.
+    After them, one slice without versions is generated, and its `end` is the end of the part.
     """
     kinds = [query.entity] if query.entity else ENTITIES
     limit = _count_versions_to_read(query)

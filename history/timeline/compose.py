@@ -97,9 +97,10 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
         return EntityRef(self.entity, self.id)
 
     def drop_snapshot(self) -> Version:
-        """Return a copy of the version without the JSON text of the snapshot.
+        """Return a copy of the version without the snapshot.
 
-        `data` of the copy has only the fields with the moments of creation and closing.
+        `snapshot` of the copy is empty. `data` of the copy has only the fields that say when the
+        document was created and when it was closed.
         """
         shown_fields = {self.entity.created_at: self.created_at}
         if self.entity.closed_at is not None:
@@ -125,7 +126,7 @@ def compose_versions(
     include: frozenset[Include],
     first_path: str | None = None,
 ) -> list[Version]:
-    """Make the version to show from each pair, in the order of `pairs`.
+    """Return the newer version of each pair, with its changes, in the order of `pairs`.
 
     Args:
         include: The expensive parts to make.
@@ -137,14 +138,14 @@ def compose_versions(
 
 @dataclass
 class VersionComposer:
-    """A composer that makes the version to show from a pair of stored versions.
+    """A composer that compares the two stored versions of a pair, and makes a `Version` from them.
 
     Runs at most one query for all authors. If the cached labels are too old, one more query loads
     the labels.
     """
 
     reader: HistoryReader
-    pairs: Sequence[VersionWithPrevious]  # all pairs that it will be called for
+    pairs: Sequence[VersionWithPrevious]  # all pairs for which `compose_version` will be called
     include: frozenset[Include]
     # A path. Changes that match it come first, because an answer may list only the first changes.
     first_path: str | None = None
@@ -159,7 +160,7 @@ class VersionComposer:
         return _load_logins(self.pairs)
 
     def compose_version(self, pair: VersionWithPrevious) -> Version:
-        """Make the version to show from a pair in `pairs`: the newer version, with its changes."""
+        """Return the newer version of `pair`, with its changes. `self.pairs` must have the pair."""
         deadline.check()
         row, previous = pair.row, pair.previous
         difference = _NOTHING
@@ -202,7 +203,9 @@ class VersionComposer:
 
     @cached_property
     def _quarantined(self) -> Mapping[EntityRef, Mapping[int, QuarantinedMessage]]:
-        """The messages in quarantine with missing versions, by document, then by version number.
+        """The messages that brought missing versions, by document, then by version number.
+
+        They are in quarantine, or were discarded, or could not be stored when they were retried.
 
         A version is missing if its number lies between the two versions of a pair, or below a
         version that has no previous version. Runs one query for each kind.
@@ -284,10 +287,12 @@ class ValueOrigin(VersionAuthorship, frozen=True, kw_only=True):
 
 
 def find_origins(pairs: Collection[VersionWithPrevious]) -> Mapping[VersionRef, ValueOrigin]:
-    """Return a ValueOrigin for the version of each pair. Runs at most one query.
+    """Return who made the newer version of each pair, and when. Runs at most one query.
+
+    `exact` in the result says whether the version certainly set the values that differ in the pair.
 
     Args:
-        pairs: The same pair may occur several times.
+        pairs: The same pair can occur several times.
     """
     pairs_by_ref = {pair.row.ref: pair for pair in pairs}
     authors = _load_logins(pairs_by_ref.values())

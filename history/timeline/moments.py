@@ -140,16 +140,17 @@ def fetch_version_at(
 def select_open_at(
     messages: Iterable[QuarantinedMessage], moment: datetime, keys: Mapping[EntityRef, VersionIndex]
 ) -> list[QuarantinedMessage]:
-    """Return the messages in quarantine with versions that may have been current at `moment`.
+    """Return the messages in quarantine with versions that might have been current at `moment`.
 
     A message is left out in three cases:
     - Its version was made after `moment`.
     - Its version number is lower than the number of the stored version that was current at
       `moment`.
-    - Its version number is not lower than the number of the stored version after that one.
+    - Its version number is not lower than the number of the next stored version. This is the
+      version after the current version, or the lowest version if none was current at `moment`.
 
     Args:
-        keys: All keys in the store, by document.
+        keys: All version keys of each document.
     """
     return [message for message in messages if _may_change_state(message, moment, keys)]
 

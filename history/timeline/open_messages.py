@@ -1,6 +1,7 @@
-"""Finds the messages in quarantine about documents.
+"""Finds messages that are or were in quarantine, by the document or version in the message.
 
-The functions return only messages that the viewer may know of.
+The functions return only messages that the viewer may know of. `fetch_messages_for` and
+`select_open_messages` return only open messages.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from history.timeline.reader import HistoryReader
 
 @dataclass(frozen=True, slots=True)
 class OpenMessagesQuestion:
-    """A query for the messages in quarantine about certain documents.
+    """A query for the open messages about certain documents.
 
-    The caller runs `statement`, alone or together with further statements, and passes the rows to
-    `select_open_messages`.
+    The caller runs `statement` and passes the rows to `select_open_messages`. The round trip can
+    have other statements too.
     """
 
     # messages of these kinds are counted if they do not name a document
@@ -57,14 +58,14 @@ class OpenMessagesQuestion:
 
 
 def fetch_messages_for(reader: HistoryReader, question: OpenMessagesQuestion) -> OpenMessages:
-    """Run the statement of `question`, and return the messages that the viewer may know of."""
+    """Run the statement of `question`. Return the open messages that the viewer may know of."""
     return select_open_messages(reader, question, prepared.fetch_rows(*question.statement))
 
 
 def select_open_messages(
     reader: HistoryReader, question: OpenMessagesQuestion, rows: prepared.FetchedRows
 ) -> OpenMessages:
-    """Return the messages in quarantine that the viewer may know of.
+    """Return the open messages that `question` asks for and that the viewer may know of.
 
     Run `question.statement` before reading versions, and call this function after it. A message
     that is stored in between is then shown twice: in quarantine and as a version. In the other
@@ -101,7 +102,11 @@ def select_open_messages(
 def find_quarantined(
     reader: HistoryReader, entity: EntityKind, ranges: Iterable[VersionRange]
 ) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
-    """Return the messages in quarantine that have versions in `ranges`, by id, then by number."""
+    """Return the messages that brought versions in `ranges` but could not be stored.
+
+    Returns:
+        The messages that the viewer may know of, by id, then by version number.
+    """
     messages = quarantine_queries.find_by_versions(entity, ranges)
     visible_messages = reader.policy.select_tellable(
         [message for by_number in messages.values() for message in by_number.values()]
@@ -122,7 +127,7 @@ def find_resolved(
 ) -> QuarantinedMessage | None:
     """Return the message from quarantine that was stored as this version.
 
-    Returns None if there is none, or the viewer may not know of it.
+    Returns None if there is no such message, or if the viewer may not know of it.
     """
     message = quarantine_queries.find_resolved(entity, id, version)
     return message if message and reader.policy.select_tellable([message]) else None

@@ -121,7 +121,7 @@ def _check_query(reader: HistoryReader, query: TimelineQuery) -> None:
 class _TimelineStart(NamedTuple):
     """The values of a page token."""
 
-    # the last position that the page before examined; None: this is the first page
+    # the last position that the previous page examined; None: this is the first page
     position: TimelinePosition | None = None
     sources_read: str | None = None  # see `PageReader.sources_read`
 
@@ -140,7 +140,7 @@ Position = TypeVar("Position")
 
 
 class PageQuery(Protocol):
-    """The fields of a query for versions that `fill_page` uses."""
+    """A query for versions, with only the fields that `fill_page` uses."""
 
     @property
     def page_size(self) -> int: ...

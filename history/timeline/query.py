@@ -73,7 +73,7 @@ class Absence(Enum):
 
     @property
     def was_kept(self) -> bool:
-        """Whether it is possible that the store had the version earlier, or still has it."""
+        """Whether the version was possibly stored at some time. False: it was never stored."""
         return self not in (Absence.NEVER_ARRIVED, Absence.QUARANTINED)
 
 

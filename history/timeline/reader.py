@@ -60,7 +60,7 @@ def make_host_reader(*, in_clear: bool = False) -> HistoryReader:
     It does not ask the old service.
 
     Args:
-        in_clear: Do not mask values. Only for a command that does not print them.
+        in_clear: Whether values are not masked. True only in a command that prints no values.
     """
     return HistoryReader(Viewer(None, in_clear=in_clear), archive.open_archive)
 
@@ -98,7 +98,10 @@ class HistoryReader:
     # Copies of the reader with different settings.
 
     def show_masked_values(self) -> HistoryReader:
-        """Return a copy of this reader that does not mask values. Only for unmasking one value."""
+        """Return a copy of this reader that does not mask values.
+
+        Use the copy only to answer a request to unmask a single value.
+        """
         return replace(self, viewer=replace(self.viewer, in_clear=True))
 
     def limit_to_fields(self, fields: tuple[str, ...]) -> HistoryReader:

@@ -184,9 +184,11 @@ def search_all(
 
 
 def fetch_open_messages(reader: HistoryReader, results: Sequence[SearchResult]) -> OpenMessages:
-    """Return the messages in quarantine about the results, and about children of the applications.
+    """Return the open messages about the documents in `results`.
 
-    Runs one query; three if children have messages that do not name their application.
+    For an application in `results`, open messages about the children of the application are
+    returned, too. Runs one query, or three queries if there might be messages about children that
+    do not name their application.
     """
     if not results:
         return NO_OPEN_MESSAGES
@@ -346,11 +348,15 @@ def _match_texts(
 def _generate_key_results(
     reader: HistoryReader, carriers: Iterable[Carrier]
 ) -> Iterator[tuple[str, SearchResult]]:
-    """Generate the results for documents that have a business key, each with the searched text.
+    """Generate pairs of a searched text and a result for this text.
 
-    The result is the application to which the document belongs, or a document that stands alone.
-    A child belongs to the application that its newest version names. A child without a version in
-    the store belongs to none.
+    A result is an application that has the text as a business key, or that has a child with this
+    business key. A document that stands alone and has the business key is a result, too. A child
+    belongs to the application that its newest version names. A child without a version in the store
+    is left out.
+
+    Args:
+        carriers: The documents that have a searched text as a business key.
     """
     ordered = sorted(
         carriers, key=lambda carrier: (carrier.key, ENTITIES.index(carrier.entity), carrier.id)

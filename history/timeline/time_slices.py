@@ -1,4 +1,4 @@
-"""Slices of a span of time, and the types of queries for changes in a slice and of their results.
+"""Slices of a span of time, requests for the changes in a slice, and the results of requests.
 
 A list of changes reads its span slice by slice, so that no statement sorts more than one slice.
 """
@@ -17,8 +17,8 @@ from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 
 # The width of the first slice.
 FIRST_SLICE: Final = timedelta(minutes=15)
-# The same for a list that is not limited to an author or a service: a busy minute has more than ten
-# thousand versions.
+# The width of the first slice of a list that is not limited to an author or a service: a busy
+# minute has more than ten thousand versions.
 FIRST_SLICE_WITHOUT_MAKER: Final = timedelta(minutes=1)
 _SHORTEST_SLICE: Final = timedelta(seconds=1)
 _LONGEST_SLICE: Final = timedelta(days=400)
@@ -109,8 +109,8 @@ class TimeSlice:
 
         Reading the next slice should take at most _SLOW_SECONDS. But on a packed day a narrow slice
         takes as long as a wide slice, because PostgreSQL searches the blocks of the whole day. So
-        if the last slice took less than twice as long as the slice before it, narrower slices would
-        not be faster, and the result is _MAX_GROWTH.
+        if the last slice took less than twice as long as the slice before it, the method assumes
+        that a narrower slice would not be faster, and returns _MAX_GROWTH.
 
         Args:
             seconds: How long the last slice took to read.

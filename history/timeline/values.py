@@ -189,11 +189,14 @@ class _FieldScan(NamedTuple):
 def _scan_field(
     pairs: Iterable[VersionWithPrevious], path: str, size: int, until: datetime | None
 ) -> _FieldScan:
-    """Find the versions that changed a field, until the page is full or reaches a limit.
+    """Find the versions that changed a field, for one page of values.
+
+    The page ends after `size` values, after SCAN_VERSIONS examined versions, or when it reaches a
+    limit of time or of bytes.
 
     Args:
         pairs: Versions, the newest first.
-        size: How many values the page may have.
+        size: How many values the page may have, at most.
         until: The moment at which the first value of this page was replaced; None for the first
             page, which begins with the current value.
     """

@@ -146,16 +146,16 @@ def generate_pairs(
     *,
     skip_damaged: bool = False,
 ) -> Iterator[list[VersionWithPrevious]]:
-    """Generate these versions in their order, each with its previous one, in batches.
+    """Generate the versions `refs` in their order, in batches, each with its previous version.
 
     One query reads the snapshots of a batch: BATCH_VERSIONS, or fewer if they would exceed
     READ_BYTES. Versions that retention has just removed are left out.
 
     Args:
-        indexes: The keys of all documents of these versions.
-        rows_read: Versions that the caller has read already. If no others are needed, no query
-            runs.
-        skip_damaged: Leave out versions that cannot be read, and note them in
+        indexes: For each document in `refs`, its version keys.
+        rows_read: Versions that the caller has read already. If no other versions are needed, no
+            query runs.
+        skip_damaged: Leave out versions that cannot be read, and record them in
             HistoryReader.damaged. Also leave out versions that would be compared with them. False:
             a version that cannot be read raises an error.
     """
@@ -211,7 +211,7 @@ def fetch_all_versions(
     """Return the requested versions that are still stored. Runs as many queries as needed.
 
     Args:
-        skip_damaged: Leave out versions that cannot be read, and note them in
+        skip_damaged: Leave out versions that cannot be read, and record them in
             HistoryReader.damaged. False: such a version raises an error.
     """
     rows: dict[VersionRef, VersionRow] = {}
@@ -238,7 +238,7 @@ def fetch_keys(
 def fetch_members(reader: HistoryReader, application: str) -> dict[EntityRef, list[VersionKey]]:
     """Return all keys of an application, and of each child that names it in any version.
 
-    A document that cannot be read is left out, and noted in HistoryReader.damaged.
+    A document that cannot be read is left out, and recorded in HistoryReader.damaged.
     """
     return reader.policy.release(reader.tolerant_source.fetch_members(application))
 

@@ -32,7 +32,7 @@ from history.timeline.time_slices import (
 
 
 class FetchedChanges(NamedTuple):
-    """Changes that a viewer may see, in the order of a list of changes."""
+    """Changes in a slice of time that a viewer may see, by moment, in the requested order."""
 
     refs: list[VersionRef]
     keys: Mapping[EntityRef, list[VersionKey]]  # all keys of the documents in `refs`
@@ -42,7 +42,7 @@ class FetchedChanges(NamedTuple):
 def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedChanges:
     """Return the changes in a slice of time that the viewer may see.
 
-    Changes that cannot be read are left out, and noted in `reader.damaged`.
+    Changes that cannot be read are left out, and recorded in `reader.damaged`.
     See `fetch_changes` in history/timeline/sources/changes.py.
     """
     changes, last = _read_slice(reader, question)
@@ -65,7 +65,7 @@ def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> Fetched
     """Return the versions in the late list that the viewer may see, without their snapshots.
 
     A version is left out if the feed has not passed its moment, or if it is not stored any more.
-    Versions that cannot be read are left out, and noted in `reader.damaged`.
+    Versions that cannot be read are left out, and recorded in `reader.damaged`.
 
     Raises:
         LateListGoneError: The late list does not have the entries after the cursor any more.
@@ -87,11 +87,12 @@ def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> Fetched
 def _generate_entries(
     batches: Iterable[LateVersionBatch], question: LateQuestion
 ) -> Iterator[tuple[VersionRef, LateCursor]]:
-    """Generate the versions in `batches` that the question asks for. Filters are not applied.
+    """Generate the versions in `batches` that `question` asks for by kind, span and cursor.
+
+    The filters of `question` are not applied.
 
     Yields:
-        A version of one of `kinds` from `since` to `until`, and the cursor after its entry in the
-        late list.
+        A version, and the cursor of the late list after the entry of this version.
     """
     kinds = {entity.name: entity for entity in question.kinds}
     for batch in batches:
@@ -113,7 +114,7 @@ def _list_visible(
 ) -> tuple[list[VersionRef], Mapping[EntityRef, list[VersionKey]]]:
     """Return the changes that the viewer may see, and all keys of their documents.
 
-    Changes that cannot be read are left out, and noted in `reader.damaged`.
+    Changes that cannot be read are left out, and recorded in `reader.damaged`.
     """
     refs: list[VersionRef] = []
     for change in _select_visible(reader, changes):

@@ -34,8 +34,9 @@ def find_days_to_hold(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
 def find_unsettled_days(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
     """Return which of the days have unsettled messages, with the reasons in English.
 
-    `explain_days_to_hold` explains "unsettled", and also returns days that are held for another
-    reason.
+    An unsettled message is an open message in quarantine, a message that is not read yet, or a
+    message for which the ledger does not account. Days that are held for a different reason are
+    left out; see `explain_days_to_hold`.
     """
     reasons = _explain_unsettled_days(days)
     return {table_day: join_english(explanations) for table_day, explanations in reasons.items()}
@@ -46,8 +47,8 @@ def explain_days_to_hold(
 ) -> dict[TableAndDay, list[Explanation]]:
     """Return which of the days may still get rows, with the reasons.
 
-    A day is held while it has unsettled messages: in quarantine, unread, or not accounted for in
-    the ledger.
+    A day is held while it has unsettled messages: open messages in quarantine, unread messages, or
+    messages for which the ledger does not account.
 
     All days of a table are held while it is not known whether a topic of the table has unread
     messages: the topic was never read, its end offset is not known, or its end offset is out of
@@ -123,7 +124,7 @@ GROUP BY 1, 2
 
 
 def _count_quarantined(tables: Collection[str]) -> Counter[TableAndDay]:
-    """Return the number of unresolved messages in quarantine for each table and day."""
+    """Return the number of open messages in quarantine for each table and day."""
     topics = [topic for entity in ENTITIES if entity.table in tables for topic in entity.topics]
     counts: Counter[TableAndDay] = Counter()
     with connection.cursor() as cursor:

@@ -27,11 +27,12 @@ from ingest.models import AskedTopic, Gap, Ledger, Quarantined, RetiredTopic
 def load_entries(count_quarantine: bool = True) -> list[Ledger]:
     """Return the rows of the ledger, ordered by topic and partition.
 
-    A partition has several rows, the oldest first, if its topic was deleted and created again, or
-    if its log was truncated.
+    A topic partition has several rows, the oldest first, if its topic was deleted and created
+    again, or if its log was truncated.
 
     Args:
-        count_quarantine: Also set `in_quarantine`. This counts all rows that are not resolved.
+        count_quarantine: Whether `in_quarantine` of each row is set. This takes time: the messages
+            in the table of the quarantine are counted, except those that were stored later.
     """
     key = ("topic", "topic_id", "partition")
     counted_messages = (

@@ -30,7 +30,7 @@ NEAR_SECONDS = 7_200.0
 
 @dataclass(frozen=True, slots=True)
 class LossForecast:
-    """The forecast of one topic partition.
+    """The forecast when the broker deletes unread messages of one topic partition.
 
     Attributes:
         loss_seconds: The time until the broker deletes the oldest unread message; inf if the broker
@@ -50,7 +50,7 @@ class LossForecast:
 
     @property
     def catches_up(self) -> bool:
-        """Whether the topic partition can be read to its end at all."""
+        """Whether the forecast is that a consumer ever reads the topic partition to its end."""
         return self.catch_up_seconds < inf
 
     @property
@@ -160,18 +160,21 @@ def describe_deleted(
 
 
 class LossEntry(Answer, kw_only=True):
-    """The forecast of one topic partition as the API returns it. A null stands for never."""
+    """The forecast of one topic partition, as the API returns it: when unread messages are deleted.
+
+    A null in place of seconds means that the event never comes.
+    """
 
     topic: str
     partition: Count
     unread: Count
-    loss_seconds: Seconds | None
-    catch_up_seconds: Seconds | None
-    kept_seconds: Seconds | None
+    loss_seconds: Seconds | None  # until the broker deletes the oldest unread message
+    catch_up_seconds: Seconds | None  # until a consumer has read the topic partition to its end
+    kept_seconds: Seconds | None  # until the broker deletes a message that arrives now
 
 
 def list_losses(losses: Mapping[KafkaPartition, LossForecast]) -> list[LossEntry]:
-    """Return the forecasts as the API answers them."""
+    """Return the forecasts in the form in which the API returns them."""
     return [
         LossEntry(
             topic=topic,

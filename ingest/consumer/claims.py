@@ -54,7 +54,11 @@ class PartitionClaimer:
         self.member = open_member(self._handle_assigned, self._handle_revoked, self._handle_lost)
 
     def claim_when_due(self) -> None:
-        """Claim the assigned partitions if that is due, and begin to read at their offsets."""
+        """Claim the assigned topic partitions if a claim is scheduled and its time has come.
+
+        Reading then begins at the offsets of the ledger. No claim is made while a batch is being
+        written.
+        """
         if self._machine.is_claim_due(time.monotonic()):
             self._claim_partitions()
 

@@ -94,7 +94,7 @@ class Lane:
     def launch(
         self, claims: Mapping[KafkaPartition, Claim], claims_revision: int, now: float
     ) -> Flight:
-        """Make the batch that is being filled the batch to write, and begin an empty batch.
+        """Stop filling the current batch, return it for writing, and begin an empty batch.
 
         Call this method only if `ready` is True.
 

@@ -191,12 +191,12 @@ class Consumer:
         self._periodic_work.run_due_work(self._member, self._positions, self._window)
 
     def _write_due_batches(self) -> None:
-        """Give the batches that are due to their writers."""
+        """Give every due batch to the writer of its lane."""
         while (lane := self._machine.choose_due_lane(time.monotonic())) is not None:
             self._write_batch(lane)
 
     def _write_batch(self, lane: Lane) -> None:
-        """Give the batch that a lane is filling to the writer of this lane."""
+        """Give the writer of a lane the batch that the lane is filling."""
         flight = self._machine.launch(lane, time.monotonic())
         log_lost_offsets(flight.batch)
         end_offsets = {

@@ -57,15 +57,15 @@ class BlockColumns(NamedTuple):
 
     Attributes:
         unpacked: How many bytes the unpacked snapshots have, with the separators between them.
-        keys: Eight bytes for each version except the newest, in the order of numbers: five for the
-            microseconds from the moment of the version to the moment of the newest one, and one
-            each for the type, the service and the author. The checksum of the row is at the end.
+        keys: Eight bytes for each version except the newest, in the order of numbers. Five bytes
+            have the microseconds from the moment of the version to the moment of the newest
+            version. The last three bytes have the type, the service and the author. The checksum
+            of the row is at the end.
         versions: The numbers of all versions. None: every number is one higher than the number
             before it.
-        names: A line for each service and author that differs from those of the newest version.
-            `keys` has the number of the line, counted from 1, for the service and the author of
-            each version; 0 means that of the newest version. An empty line means that the version
-            does not have an author.
+        names: One line for each name of a service or an author that the newest version does not
+            have. In `keys`, a number counted from 1 stands for a line of `names`, and 0 stands for
+            the service or the author of the newest version. An empty line stands for no author.
         packed: The number of the dictionary, and the compressed snapshots.
     """
 

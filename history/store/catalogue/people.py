@@ -42,10 +42,12 @@ def make_unnamed_login(login: str) -> NamedLogin:
 
 
 def fetch_named_logins(logins: Iterable[str | None]) -> dict[str, NamedLogin]:
-    """Return the full names of logins and client ids, by login. Runs at most one query.
+    """Return the full name of each login or client id, by login or client id.
+
+    If a full name is not known, it is the login or client id. Runs at most one query.
 
     Args:
-        logins: May contain None, which is ignored.
+        logins: Logins and client ids. None is ignored.
     """
     logins_to_find = {login for login in logins if login is not None}
     named_logins = {login: make_unnamed_login(login) for login in logins_to_find}

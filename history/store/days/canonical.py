@@ -121,8 +121,8 @@ class DayDigest:
         """Add the hash of the next row to the digest of the day.
 
         Args:
-            id: Names the row in messages, together with `version`. See DayRows.
-            version: Names the row in messages, together with `id`.
+            id: The first value of the display key of the row. See `DayRows.display_key`.
+            version: The second value of the display key.
             row_hash: The SHA-256 of the canonical bytes of the row.
         """
         self._last = (id, version)
@@ -220,9 +220,9 @@ def _copy_rows(
     Args:
         select: The select list of plain rows: all columns except the snapshot, then a value of the
             type `last_type`, such as the snapshot as text or a hash.
-        convert: Makes a row with the columns of a plain row from a version in a block. The version
-            has the same columns, but its last value is the snapshot. If `convert` is None, the
-            version is yielded unchanged.
+        convert: Called for each version in a block, with a row whose values are the columns of
+            `select`, except that the last value is the snapshot. Returns the row to yield. None:
+            the row with the snapshot is yielded.
     """
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,

@@ -35,8 +35,8 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
 
     The table of the day is locked until the `with` block ends, so it cannot be replaced or
     dropped. It may have been replaced while the function waited for the lock; the yielded DayTable
-    is the one that the queries see. On a cluster, a node takes its lock and its snapshot only at
-    the first query of the day's table.
+    is the one that the queries see. On a cluster, a node takes the lock and PostgreSQL's snapshot
+    only at the first query of the day's table.
 
     Args:
         connection: Must be in autocommit mode.

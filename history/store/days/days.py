@@ -349,7 +349,12 @@ def release_day(connection: Connection, table: str, day: date) -> bool:
 
 
 def set_mark(connection: Connection, day_table: DayTable, mark: str) -> None:
-    """Set the comment of a day's table: MARK or RESTORED."""
+    """Set the comment of a day's table.
+
+    Args:
+        mark: MARK: Annals created the table and may drop it. RESTORED: Annals restored the table
+            from the archive, and `partitions maintain` does not drop it.
+    """
     connection.execute(
         sql.SQL("COMMENT ON TABLE {} IS {}").format(day_table.child, sql.Literal(mark))
     )
@@ -504,7 +509,8 @@ def _swap_tables(
     """Replace the table of a day by `DayTable.new`. The caller holds the locks of `replace_table`.
 
     Args:
-        merge: Called after the former table was detached, and before it is dropped.
+        merge: Called when the former table is detached and not dropped yet. It can compare the
+            rows of the former table with `DayTable.new`, and copy rows to `DayTable.new`.
     """
     day_table = locate_day(connection, table, day)
     if day_table.state is not DayState.ABSENT:

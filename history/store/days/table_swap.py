@@ -1,11 +1,12 @@
 """A new table of a day, built beside the old one, and the proof that both have the same versions.
 
 Packing, unpacking and restoring a day first call `watch_table`. From then on triggers of the old
-table note the key of each row that changes, whoever changes it: the consumer of any release, SQL,
-COPY or a replication. PostgreSQL creates a trigger when all transactions that wrote to the table
-have ended. So each row is either noted, or visible to a query that begins after `watch_table`. At
-the end, when all writers are locked out, `TableWatch.settle` copies the noted rows to the new
-table, and checks that the old table was not changed in any other way.
+table write the key of each changed row to the table changed_row, whoever changes the row: the
+consumer of any release, SQL, COPY or a replication. CREATE TRIGGER waits until all transactions
+that wrote to the old table have ended. So the key of a new row is in changed_row, or a query that
+begins after `watch_table` sees the row. At the end, when all writers are locked out,
+`TableWatch.settle` copies the rows that were inserted since `watch_table` to the new table, and
+checks that the old table was not changed in any other way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -126,9 +127,9 @@ _PARTLY_VISIBLE_BYTES: Final[LiteralString] = (
 
 
 class ChangedMeanwhileError(errors.LockNotAvailable):
-    """Raised if the old table of a day was changed so that the new one cannot replace it.
+    """Raised if the new table of a day cannot replace the old one because the old one changed.
 
-    A later attempt may succeed.
+    A later attempt can succeed.
     """
 
 
@@ -161,7 +162,7 @@ class TableWatch:
         return sql.SQL(_INSERTED_ROWS).format(partition=sql.Literal(self.partition))
 
     def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
-        """Copy the rows that were added to the old table since `watch_table` to the new table.
+        """Copy to the new table the rows that were added to the old table since `watch_table`.
 
         Proves that no row of the old table was changed or removed. Call this method while all
         writers are locked out.
@@ -237,8 +238,9 @@ def guard_table(connection: Connection, table: sql.Identifier) -> None:
 def guard_packed_days(connection: Connection) -> None:
     """Add the trigger of `guard_table` to the days that an earlier release packed without it.
 
-    A locked table is left to the next call. Does nothing on a cluster, which does not have
-    triggers: there only the consumer looks into the blocks. Needs the run lock.
+    The trigger refuses a row with a version that a block already has. A locked table is left to the
+    next call. Does nothing on a cluster, which does not have triggers: there, only the consumer
+    checks whether a block already has a version. Needs the run lock.
     """
     if distribution.is_distributed(connection):
         return

@@ -118,7 +118,10 @@ def is_on_worker(connection: Connection) -> bool:
 
 
 class WorkerAddressError(ExplainedError, RuntimeError):
-    """Raised if DATABASE_URL names a worker. Only the consumer works there."""
+    """Raised if DATABASE_URL is the address of a worker of a Citus cluster.
+
+    Only the consumer can use the address of a worker.
+    """
 
 
 def refuse_worker(connection: Connection) -> None:

@@ -26,7 +26,10 @@ MARK: Final = "search_keys_of_children"
 
 
 class ChildRow(NamedTuple):
-    """A child of an application. Rows are inserted in the order of these fields."""
+    """A child of an application.
+
+    Rows are sorted by these fields, the first field first, before they are inserted.
+    """
 
     application: str
     entity: str
@@ -37,9 +40,9 @@ class ChildRow(NamedTuple):
 
 
 class NewChildren:
-    """The children among the documents of some versions, with the days of these versions.
+    """The pairs of child and day in some versions that might have to be added to search_key.
 
-    Leaves out a child for a day if search_key is known to have the child and the day.
+    A pair of child and day is left out if search_key is known to have it.
 
     Args:
         known_fingerprints: The fingerprints of children that search_key has. A fingerprint stands
@@ -78,7 +81,7 @@ class NewChildren:
         self._days[key] = min(day, first_day), max(day, last_day)
 
     def list_rows(self) -> list[ChildRow]:
-        """Return each child of each application once, in the order of insertion."""
+        """Return each child of each application once, sorted by the fields of ChildRow."""
         return [ChildRow(*key, *days) for key, days in sorted(self._days.items())]
 
 
@@ -115,7 +118,7 @@ def upsert_children(connection: psycopg.Connection[Any], children: list[ChildRow
 
 
 def mark_complete(connection: psycopg.Connection[Any]) -> None:
-    """Record that search_key lists the children of all stored versions."""
+    """Record in django_migrations that search_key lists every child with a stored version."""
     connection.execute(
         "INSERT INTO django_migrations (app, name, applied) SELECT 'history', %(mark)s::text, now()"
         " WHERE NOT EXISTS (SELECT FROM django_migrations WHERE name = %(mark)s::text)",

@@ -171,9 +171,9 @@ class CircuitBreaker:
         return self._failures >= FAILURES_TO_OPEN
 
     def allow_call(self, now: float) -> bool:
-        """Return whether a call may be made now.
+        """Return whether the old service may be called now.
 
-        After the call, the caller must call `note_success` or `note_failure`.
+        If so, the caller must then report the result by `note_success` or `note_failure`.
         """
         with self._lock:
             if not self.is_open:

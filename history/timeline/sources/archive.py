@@ -74,7 +74,10 @@ class ArchiveSource:
         return ()
 
     def may_hide_owners(self, _entity: EntityKind, _id: str) -> bool:
-        """Return False: each archived row names its application."""
+        """Return whether a document might belong to applications that no archived row names.
+
+        Always False: each archived row names the application to which the document belonged.
+        """
         return False
 
 

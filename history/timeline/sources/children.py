@@ -55,7 +55,7 @@ class ChildSpan(NamedTuple):
 
 
 class ListedChildren(NamedTuple):
-    """The result of `list_children`: the children, and the rows of the further statements."""
+    """The result of `list_children`: the children, and the rows of the statements in `others`."""
 
     # the children that the table search_key lists; None if it may lack children, or lists too many:
     # then the caller must read the tables of versions
@@ -69,7 +69,7 @@ def list_children(
     """List the children of applications on a cluster. Makes one round trip.
 
     Args:
-        others: Further statements that run in the same round trip.
+        others: Statements of the caller that run in the same round trip.
     """
     values = {"name": search_rows.KEY_NAME, "limit": Int4(MAX_STATEMENTS + 1)}
     tables = [entity.table for entity in CHILDREN]
@@ -107,12 +107,13 @@ def group_ids(ids: Collection[str]) -> list[list[str]]:
 
 
 def fetch_for_ids(text: str, ids: Collection[str], **values: object) -> FetchedRows:
-    """Run a statement about the documents `ids` in one round trip, and return its rows.
+    """Run a statement about the documents `ids`, and return its rows. Makes one round trip.
 
-    On a cluster the statement runs once for each document, so that it asks one shard.
+    On a cluster, the round trip has one statement for each document, which asks only one shard. For
+    more than MAX_STATEMENTS documents, it has one statement, which asks all shards.
 
     Args:
-        text: A statement in which each row is about one document.
+        text: A statement with the parameter `ids`. Each row that it returns is about one document.
     """
     answers = statements.fetch_pipelined(
         [(text, {**values, "ids": group}) for group in group_ids(ids)]

@@ -1,8 +1,8 @@
-"""Drops a version from a list of changes if the version certainly did not change one field.
+"""Drops a version from a list of changes if it certainly did not change the requested field.
 
 A list of changes with a path filter examines every version of its span. Most of these versions
-did not change the top-level field into which the path leads. This module drops these versions, so
-that fewer versions must be paired with their previous version and compared.
+did not change the requested field: the top-level field into which the path leads. This module drops
+these versions, so that fewer versions must be paired with their previous version and compared.
 
 A version is dropped only if its previous version is certain and has an equal value in the field.
 The previous version of a plain row must be a plain row too, of one of the days that the statement
@@ -91,15 +91,16 @@ _BLOCK_ROWS: Final = """(
 
 
 def build_plain_condition(entity: EntityKind) -> str:
-    """Build the SQL condition that is true if a plain row certainly left a field unchanged.
+    """Build the SQL condition that a version in a plain row certainly did not change a field.
 
-    The statement around it calls the row `stored`, and has the field's name as parameter `field`.
+    The statement that contains the condition must call the plain row `stored`. Its parameter
+    `field` is the name of the field.
     """
     return format_sql(_UNCHANGED_PLAIN, entity, most_rows=str(MOST_ROWS))
 
 
 def drop_unchanged_packed(changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
-    """Return `changes`, but drop a version in a block if it certainly did not change a field.
+    """Return `changes` without versions that are in a block and certainly did not change `field`.
 
     All versions of a block are kept if the block cannot be read. Runs one statement for every
     _BLOCKS_AT_ONCE blocks of a kind.
@@ -123,7 +124,7 @@ def drop_unchanged_packed(changes: Sequence[ListedChange], field: str) -> list[L
 def _generate_unchanged(
     entity: EntityKind, blocks: Sequence[BlockRef], field: str
 ) -> Iterator[PositionInBlock]:
-    """Generate the versions in `blocks` that certainly did not change the field.
+    """Generate the versions in `blocks` that certainly did not change `field`.
 
     The result identifies a version by its block and its position in the block.
     """
@@ -173,14 +174,14 @@ class _VersionInBlock(NamedTuple):
 def _compare_versions(
     entity: EntityKind, versions: Sequence[_VersionInBlock], field: str
 ) -> Iterator[PositionInBlock]:
-    """Generate the versions of one block that certainly did not change the field.
+    """Generate the versions of one block that certainly did not change `field`.
 
-    A block has its versions in the order of their numbers, then of their moments. So of two
-    neighbours in the block, the first is the previous version of the second if the first has a
-    number that is lower by one, and a moment that is not later.
+    A version is compared with the version before it in the block. That version is certainly the
+    previous version if its number is lower by exactly one, and its moment is not later. Otherwise
+    the version is not generated.
 
     Args:
-        versions: All versions of the block, by position.
+        versions: All versions of the block, in the order of their positions.
     """
     first, block = versions[0], versions[0].get_block()
     try:

@@ -58,7 +58,10 @@ class SupplementSource(Protocol):
         """Return the application if the source has it, and the children that ever named it."""
 
     def may_hide_owners(self, entity: EntityKind, id: str, /) -> bool:
-        """Return whether a document may belong to applications that its rows do not name."""
+        """Return whether a document might belong to applications that its rows do not name.
+
+        Only the rows of this source count.
+        """
 
 
 class ArchivedSource(SupplementSource, Protocol):
@@ -86,10 +89,10 @@ class MergedSource:
     ) -> SourceAnswer[FetchedVersions]:
         """Return one page of versions of a document. See TableSource.fetch_page.
 
-        Usually the policy decides about each row, by the application that the row names. It must
-        decide about the whole document in two cases: the page has no row, or the document may
-        belong to applications that its rows do not name. The answer then has the document in
-        `revealed_documents`.
+        Usually the policy decides about each row, by the application that the row names. In two
+        cases the policy must decide about the whole document: the page has no row, or the document
+        might belong to applications that no row of the document names. Then the answer has the
+        document in `revealed_documents`, so that the policy checks it.
         """
         entity_ref = EntityRef(entity, query.id)
         try:
@@ -150,7 +153,10 @@ class MergedSource:
         return SourceAnswer(newest, revealed_documents=[entity_ref])
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
-        """Return the applications that the versions of each document name. For the policy only."""
+        """Return for each document the applications that any of its versions names.
+
+        Use the result only to decide whether a viewer may see the document.
+        """
         owners = self.tables.fetch_owners(entity, ids)
         if entity.is_standalone:
             return owners

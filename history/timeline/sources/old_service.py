@@ -59,7 +59,10 @@ class OldServiceSource:
 
     @property
     def state(self) -> FallbackState | None:
-        """Whether the HTTP answer has all versions of the old service. None if it was not asked."""
+        """Whether the HTTP answer of Annals has all versions that the old service has.
+
+        None if the HTTP answer shows no timeline for which the old service was asked.
+        """
         # A shown timeline has no answer if the deadline ended the HTTP request before the call.
         shown_answers = [self._answers[subject] for subject in self._shown & self._answers.keys()]
         if self._omits_versions or None in shown_answers:
@@ -68,11 +71,14 @@ class OldServiceSource:
 
     @property
     def failed(self) -> bool:
-        """Whether the HTTP answer may lack versions of the old service."""
+        """Whether the HTTP answer of Annals might lack versions that the old service has."""
         return self.state is FallbackState.FAILED
 
     def note_omitted_versions(self) -> None:
-        """Record that the HTTP answer lacks versions of the old service, though no call failed."""
+        """Record that the HTTP answer of Annals lacks versions of the old service.
+
+        Call this if the reason is not a failed call to the old service.
+        """
         self._omits_versions = True
 
     def load_shown_timeline(self, entity: EntityKind | None, id: str) -> bool:
@@ -165,7 +171,7 @@ class OldServiceSource:
         )
 
     def may_hide_owners(self, entity: EntityKind, id: str) -> bool:
-        """Return whether a document may belong to applications that its rows do not name.
+        """Return whether a document might belong to applications that its rows do not name.
 
         True if the old service has versions of the document, because the old service does not name
         the application in every version of a child.

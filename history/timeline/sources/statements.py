@@ -1,8 +1,8 @@
-"""The SQL that reads versions from the *_aud tables. Runs it, and decodes its rows.
+"""Builds the SQL that reads versions from the *_aud tables, runs it, and decodes the rows.
 
 PostgreSQL needs more time to plan a query over a hundred partitions than to run it. So every
 statement is prepared, and its text is the same for all values of the filters. If a query has no
-lower or upper bound for the moment, the statement gets the bound of the constant FIRST or LAST.
+lower or upper bound for the moment, the moment of the constant FIRST or LAST is the bound.
 """
 
 import logging
@@ -547,13 +547,14 @@ def make_application_page_sql(order: TimelineOrder, stop_early: bool) -> str:
 
 @cache
 def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> str:
-    """Make the statement that selects all keys of one document of an application in some days.
+    """Make the statement that selects the version keys of one document in a range of days.
 
-    On a cluster the statement asks one shard. Each row also says whether its version is chosen.
+    The document is an application or one of its children. Each row also says whether the version is
+    chosen; see `order`. On a cluster the statement asks one shard.
 
     Args:
-        order: The order of a page of the application: a version is chosen if it may be on the page.
-            None: a version is chosen if it names the application.
+        order: The order of a page of the application's timeline. A version is chosen if it can be
+            on the page. None: a version is chosen if it names the application.
     """
     chosen = _NAMES_APPLICATION if order is None else _MAY_BE_ON_PAGE
     words = {"owner_column": "product" if entity.parent else "id", "filters": FILTERS}
@@ -587,8 +588,8 @@ def make_versions_sql(entity: EntityKind, blocks: bool, one_document: bool) -> s
     """Make the statement that reads versions by key.
 
     Args:
-        blocks: True: read all versions in blocks. False: read plain rows, and the newest version of
-            each block, because the key of such a version is the primary key of a row.
+        blocks: True: find only versions in blocks. False: find only versions with a key that is the
+            primary key of a row: plain rows, and the newest version of each block.
         one_document: All versions are of one document, which is the parameter `id` of the
             statement.
     """

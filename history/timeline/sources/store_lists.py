@@ -249,9 +249,10 @@ class StoreLists:
         return changes.fetch_changes(question)
 
     def drop_unchanged(self, changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
-        """Return `changes`, but drop a version in a block if it certainly did not change `field`.
+        """Return `changes` without the versions that certainly did not change `field`.
 
-        See `drop_unchanged_packed` in history/timeline/sources/field_filter.py.
+        Plain rows are not examined: only versions in blocks are left out. See
+        `drop_unchanged_packed` in history/timeline/sources/field_filter.py.
 
         Args:
             field: The name of a top-level field.
@@ -288,12 +289,13 @@ class StoreLists:
 def _fetch_child_rows(
     text: str, text_for_one_child: str, applications: Collection[str]
 ) -> FetchedRows:
-    """Run a statement about the children of applications, and return its rows for all kinds.
+    """Run a statement for each kind of children, and return the rows of all kinds.
 
     Args:
-        text: A statement about all children of a kind. Its parameter `ids` has the applications.
-        text_for_one_child: A statement about one child. On a cluster it is run for each child
-            instead of `text`, because it asks only one shard.
+        text: A statement about the children of one kind that belong to the applications in its
+            parameter `ids`.
+        text_for_one_child: A statement about one child, which asks only one shard. On a cluster it
+            is run for each child instead of `text`, if the table search_key lists all children.
     """
     if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_distributed():
         spans = children.list_children(applications).spans

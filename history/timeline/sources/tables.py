@@ -374,7 +374,7 @@ class _DocumentKey(NamedTuple):
 def _fetch_listed_documents(
     application: str, order: TimelineOrder | None, values: Values, *, in_all_days: bool
 ) -> dict[EntityRef, list[_DocumentKey]] | None:
-    """Return the version keys of an application, and of its children in the table search_key.
+    """Return the version keys of an application and of the children that search_key lists for it.
 
     Makes two round trips.
 
@@ -434,11 +434,11 @@ def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
 
 
 def _group_refs(refs: Iterable[VersionRef]) -> dict[_RefGroup, list[VersionRef]]:
-    """Group versions so that one statement reads each group.
+    """Divide versions into groups. One statement reads the versions of one group.
 
-    On one server a group has the versions of one kind, on a cluster the versions of one document.
-    If the versions are of more than MAX_STATEMENTS documents, a group has the versions of one kind
-    on a cluster too, although a statement for a kind asks all shards.
+    On one server, a group has the versions of one kind. On a cluster, a group has the versions of
+    one document, and the statement asks one shard. But for more than MAX_STATEMENTS documents on a
+    cluster, a group has the versions of one kind, and the statement asks all shards.
     """
     by_document: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
     by_kind: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
