@@ -230,8 +230,8 @@ class Pace(models.Model):
     A consumer records them every ten minutes. Rates are computed from two rows.
 
     Attributes:
-        slot: The number of the row, from 0 to SLOTS - 1. Each period of SECONDS has the next
-            number. After SLOTS - 1 comes 0 again, so that new rows overwrite the oldest ones.
+        slot: The number of the row, from 0 to SLOTS - 1. It grows by one every SECONDS seconds.
+            After SLOTS - 1 comes 0 again, so that new rows overwrite the oldest ones.
         came: How many messages had arrived at the brokers.
         read: How many messages had been read.
         stored: How many messages had been stored.

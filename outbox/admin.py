@@ -80,7 +80,10 @@ class DocumentAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
-        """Return the documents with unsent versions, and whether a relay is sending them."""
+        """Return the documents with unsent versions.
+
+        Their attribute `processing` says whether a relay is sending versions of the document.
+        """
         waits = Q(waiting_since__isnull=False, attempts=0) | Q(attempts__gt=0)
         processing = RawSQL(IS_IN_HAND, [])  # noqa: S611 - our own constant
         documents: QuerySet[Document] = super().get_queryset(request)

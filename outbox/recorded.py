@@ -113,7 +113,10 @@ class RecordedQuerySet(models.QuerySet[Row]):
                 block.leaving -= leaving
 
     def _raw_delete(self, using: str | None) -> int:
-        """Delete rows without sending signals, as Django's fast deletion does, and record them."""
+        """Delete rows without sending signals, and record the deletions.
+
+        Django calls this method for a fast deletion.
+        """
         rows = self.using(using)
         with open_block(rows._choose_write_database()) as block:
             block.note_before(self.model, rows._lock_keys())
@@ -278,7 +281,8 @@ def _compute_keys_after(
             if hasattr(value, "resolve_expression"):
                 raise OutboxError(
                     f"update({name}=...) of {model._meta.label} with an expression cannot be"
-                    " recorded: the new primary keys are unknown. Give each row its own value"
+                    " recorded: the new primary keys are unknown. Update the rows one by one, each"
+                    " with a value that is not an expression"
                 )
             if isinstance(value, models.Model):
                 value = getattr(value, field.target_field.attname)  # type: ignore[attr-defined]
@@ -393,7 +397,11 @@ def is_recording_all_rows(manager: BaseManager[Any]) -> bool:
 
 
 def _set_base_manager(sender: type[models.Model], **_: Any) -> None:
-    """Set the base manager, through which Django makes changes such as `order.items.add(item)`."""
+    """Make the default manager of a recorded model the base manager too.
+
+    This is done only if the manager hides no rows and records bulk changes. Django makes changes
+    such as `order.items.add(item)` through the base manager. Receives the signal class_prepared.
+    """
     meta = sender._meta
     if issubclass(sender, Recorded) and not meta.abstract and meta.base_manager_name is None:
         manager = meta.default_manager

@@ -1,4 +1,4 @@
-"""Checks packages for known vulnerabilities: those of Python with pip-audit, and those of npm.
+"""Checks Python and npm packages for known vulnerabilities, with pip-audit and with npm audit.
 
 If a package has a vulnerability, the exit code is 1, and the output names the package and the
 version that fixes it. Packages that no service could check are printed as "not checked" with the

@@ -197,7 +197,7 @@ def make_commands_page() -> str:
 def _list_section_lines(
     parser: ArgumentParser, name: str, help_text: str = "", level: int = 2
 ) -> Iterator[str]:
-    """Yield the lines of one command, followed by those of its actions."""
+    """Yield the lines of docs/commands.md about a command and, in subsections, its subcommands."""
     yield f"\n{'#' * level} {name}\n"
     yield _make_sentence(parser.description or help_text)
     formatter = parser.formatter_class(prog=name)

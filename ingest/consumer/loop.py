@@ -87,7 +87,10 @@ class Consumer:
         self._first_offsets: dict[KafkaPartition, int] = {}
 
     def stop(self) -> None:
-        """Make `run` write the messages that were read, and return. Safe in a signal handler."""
+        """Make `run` return after a last attempt to write the messages that were read.
+
+        Safe in a signal handler.
+        """
         self._stopping.set()
 
     @property
@@ -255,7 +258,7 @@ class Consumer:
         return True
 
     def _act_on_verdict(self, verdict: AdmissionVerdict, message: KafkaMessage) -> bool:
-        """Take the action that must come before the next message is offered to the state machine.
+        """Take the action that `verdict` requires before more messages can be added to batches.
 
         Args:
             message: The first of the messages that were just offered to the state machine. The
@@ -382,7 +385,8 @@ class Consumer:
     def _hand_over(self) -> None:
         """Write the messages that were read. Give up after HAND_OVER_SECONDS.
 
-        The next consumer reads messages again that were not written in this time.
+        If some messages are not written by then, the next consumer of their topic partitions reads
+        these messages again.
         """
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):  # first the batches in flight, then the next ones

@@ -41,9 +41,10 @@ class RateSample(NamedTuple):
 
 
 class LossForecaster:
-    """Asks the brokers for a forecast of losses, and submits it to the ledger.
+    """Forecasts which unread messages the brokers will delete.
 
-    A separate thread waits for the brokers, so the methods of this class never wait.
+    The forecasts are written to the ledger. A separate thread waits for the brokers, so the methods
+    of this class never wait.
     """
 
     def __init__(self, ask: AskLogForecasts, heartbeats: HeartbeatWriter) -> None:
@@ -56,7 +57,7 @@ class LossForecaster:
         self.reading_rate: float | None = None
 
     def ask_when_due(self, member: GroupMember, positions: Positions) -> None:
-        """Record the answer of the brokers if it has come, and ask again if that is due."""
+        """Submit a finished forecast to the ledger, and begin the next forecast if it is due."""
         self._measure_rate(member, positions)
         self._record_answer(positions)
         if self._request is None and time.monotonic() >= self._due and positions.claimed:
@@ -65,7 +66,7 @@ class LossForecaster:
             self._request = self._worker.submit(lambda: self._ask(next_offsets))
 
     def close(self) -> None:
-        """End the thread without waiting for an answer."""
+        """End the thread that makes forecasts, without waiting for the brokers."""
         self._worker.close(0)
 
     def _record_answer(self, positions: Positions) -> None:

@@ -107,7 +107,10 @@ class Probe:
 
 
 class PeriodicWork:
-    """The work that the loop of the consumer does every few seconds. Only `finish` waits."""
+    """The work that the loop of the consumer does every few seconds.
+
+    Only `finish` and `close` wait for the brokers or the database.
+    """
 
     def __init__(
         self,
@@ -236,7 +239,7 @@ class PeriodicWork:
     def record_halts(self, positions: Positions) -> None:
         """Record which partitions are halted.
 
-        Called every few seconds, because an earlier attempt may have failed in the database.
+        Called every few seconds, because an earlier attempt can have failed in the database.
         """
         halted: dict[Claim, Explanation] = {
             claimed.claim: claimed.halted

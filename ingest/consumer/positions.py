@@ -41,7 +41,7 @@ class Breaker:
             self._bad -= self._recent.popleft()
 
     def note_good(self, count: int) -> None:
-        """Count this number of good messages."""
+        """Count `count` messages as good."""
         if not count:
             return
         recent = self._recent
@@ -89,14 +89,14 @@ class Positions:
     truncated: set[TopicPartition] = field(default_factory=set)
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
-        """Note the partitions that the group assigned. They are now due to be claimed."""
+        """Record the partitions that the group assigned. They are now due to be claimed."""
         self.claimed = {}
         self.assigned = partitions
         self.claim_at = now
         self.claims_revision += 1
 
     def grant(self, claims: Iterable[Claim], tolerance: Tolerance) -> None:
-        """Note the claims that the ledger granted."""
+        """Record the claims that the ledger granted."""
         self.claimed = {
             claim.topic_partition.kafka: ClaimedPartition(
                 claim,
@@ -112,7 +112,7 @@ class Positions:
         self.claims_revision += 1
 
     def revoke(self) -> None:
-        """Note that the group revoked all partitions."""
+        """Forget all assigned and claimed topic partitions: the consumer group revoked them."""
         self.claimed, self.assigned, self.claim_at = {}, None, None
         self.claims_revision += 1
 
@@ -156,8 +156,8 @@ class StandstillTimer:
     """Detects that a Kafka client delivers no message although there are unread messages.
 
     Args:
-        seconds: How long a client may deliver no message. The time doubles after each standstill,
-            and is reset when a message is delivered.
+        seconds: After how many seconds without a message the client should be replaced. The time
+            doubles after each standstill, and is reset when a message is delivered.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -171,7 +171,7 @@ class StandstillTimer:
         positions: Mapping[KafkaPartition, int],
         behind: Collection[KafkaPartition],
     ) -> bool:
-        """Note the positions, and return whether the client should be replaced.
+        """Record the positions, and return whether the client should be replaced.
 
         Args:
             positions: The next offset of each partition.

@@ -64,12 +64,18 @@ class StateMachine:
         self.paused: list[KafkaPartition] = []
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
-        """Note the partitions that the group assigned."""
+        """Record the partitions that the consumer group assigned.
+
+        Drops the batches that are being filled.
+        """
         self._drop_filling_batches()
         self.positions.assign(partitions, now)
 
     def revoke(self) -> None:
-        """Note that the group revoked all partitions."""
+        """Forget all assigned and claimed topic partitions: the consumer group revoked them.
+
+        Drops the batches that are being filled.
+        """
         self._drop_filling_batches()
         self.positions.revoke()
 
@@ -102,10 +108,12 @@ class StateMachine:
     ) -> Admission:
         """Add the messages of one topic partition to the batch that its lane is filling.
 
-        Adding begins with the first message. It stops before a message of a different partition,
-        before a message that needs an action of the loop, and after a message that breaks the
-        contract.
-        If the partition is halted or not claimed, the first message is skipped, and counts as
+        Adding begins with the first message. It stops before a message of a different topic
+        partition, and after a message that breaks the contract. It also stops before a message that
+        cannot be added now, for example because the batch is full. Then the verdict says which
+        action the caller must take first.
+
+        If the topic partition is halted or not claimed, the first message is skipped, and counts as
         handled.
 
         If a message was not handled, the caller must offer it again before later messages of the
@@ -239,8 +247,9 @@ class StateMachine:
     ) -> AdmissionVerdict | None:
         """Find out whether the log was truncated, from a message that was read after the claim.
 
-        After a claim, reading begins with `last`. The log was truncated if the broker has another
-        message at the offset of `last`, or lacks `last` although it cannot have deleted it.
+        After a claim, reading begins with `last`. The log was truncated if the broker has a
+        different message at the offset of `last`, or lacks `last` although it cannot have deleted
+        `last`.
 
         Args:
             last: The last message that was read before the claim.
@@ -351,12 +360,18 @@ class StateMachine:
             self.release(now)
 
     def pause(self) -> list[KafkaPartition]:
-        """Return the partitions to pause until `resume` or a change of the claims."""
+        """Begin a pause, and return the topic partitions that the Kafka client must pause.
+
+        The pause lasts until `resume` is called or the claims change.
+        """
         self.paused = self.positions.list_unhalted()
         return self.paused
 
     def resume(self) -> list[KafkaPartition]:
-        """Return the partitions to resume. A partition that was halted meanwhile stays paused."""
+        """End the pause, and return the topic partitions that the Kafka client must resume.
+
+        A topic partition that was halted during the pause stays paused.
+        """
         unhalted = self.positions.list_unhalted()
         resumed = [partition for partition in self.paused if partition in unhalted]
         self.paused = []

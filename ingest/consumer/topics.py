@@ -54,7 +54,8 @@ class TopicWatch:
             now: The current time by `time.monotonic()`.
 
         Raises:
-            NothingToReadError: A run that ends by itself has waited long enough for topics.
+            NothingToReadError: After `until_idle` seconds no partition is assigned, and the brokers
+                have none of the topics or deny access. Never raised if `until_idle` is None.
         """
         if assigned and not self._assigned:
             self._states = None  # since this answer, topics may have been created
@@ -79,18 +80,20 @@ class TopicWatch:
             logger.error("%s", problem)
 
     def end(self, member: GroupMember) -> None:
-        """Check the topics when a run ends by itself. Call it when all messages are stored.
+        """Check that the brokers let this login read all topics.
+
+        Call it at the end of a run with `until_idle`, after the last batches are written.
 
         Raises:
-            NothingToReadError: The brokers do not let this login read all topics.
+            NothingToReadError: The brokers do not let this login read a topic, or join the group.
         """
         if (problem := self._explain_problem(member, assigned=True)) is not None:
             raise NothingToReadError(problem)
 
     def _ask(self, member: GroupMember) -> None:
-        """Store the answer of the brokers to the last request, then send the next request.
+        """Ask the brokers which topics exist, and keep the answer to the previous request.
 
-        Does nothing while the last request is unanswered.
+        Does nothing while the previous request is unanswered.
         """
         if self._request is not None:
             if not self._request.wait():
@@ -129,9 +132,9 @@ class TopicWatch:
 class TopicCensus:
     """Records in the ledger which topics of the declared kinds do not exist.
 
-    Completeness does not wait for topics that do not exist. The census also asks for topics that
-    other consumers read. The consumer's loop calls the methods, and only `finish` waits for the
-    brokers.
+    Completeness does not wait for topics that do not exist. The census asks the brokers about the
+    topics of all declared kinds, also about topics that this consumer does not read. The consumer's
+    loop calls the methods, and only `finish` waits for the brokers.
     """
 
     def __init__(self, heartbeats: HeartbeatWriter) -> None:
@@ -159,10 +162,10 @@ class TopicCensus:
             self._submit_answer(request)
 
     def _submit_answer(self, request: TopicRequest) -> None:
-        """Submit the answer of the brokers for the ledger, unless it says that no topic exists.
+        """Have the ledger record which topics exist, according to the answer of the brokers.
 
-        The answer that no topic exists proves nothing: it can come from a broker that has just
-        started, or from a broker of a different cluster.
+        The answer that no topic exists is not recorded. It proves nothing: it can come from a
+        broker that has just started, or from a broker of a different cluster.
         """
         states = request.get_states()
         if states.existing:

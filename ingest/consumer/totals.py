@@ -54,7 +54,10 @@ class RunMeter:
         self._started: Clocks | None = None
 
     def start_clocks(self) -> None:
-        """Start the clocks of the totals. Called with the first message; later calls do nothing."""
+        """Begin to measure the `active_seconds` and `cpu_seconds` of the run.
+
+        Call it when messages were read. Only the first call has an effect.
+        """
         if self._started is None:
             self._started = Clocks(time.monotonic(), time.process_time())
 

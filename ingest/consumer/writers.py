@@ -128,7 +128,10 @@ class WriterThreads:
         return max(thread.age for thread in self._threads)
 
     def is_database_up(self) -> bool:
-        """Return whether no writer is repeating its work after an error. Thread-safe."""
+        """Return False if a writer is repeating work after a database error, otherwise True.
+
+        Thread-safe.
+        """
         return not any(thread.writer.failing for thread in self._threads)
 
     def end(self, seconds: float) -> None:

@@ -149,7 +149,7 @@ class ConnectionStatus:
         self._refused_at = -REFUSED_SECONDS
 
     def note_error(self, error: ck.KafkaError) -> None:
-        """Note and log an error. The client calls this as its `error_cb`."""
+        """Record and log an error. The Kafka client calls this method as `error_cb`."""
         sentence = explain_connection_error(error.str())
         level = logging.WARNING
         if error.code() == ck.KafkaError._AUTHENTICATION:
@@ -249,13 +249,14 @@ class StuckMemberTimer:
         return self._since is not None and now - self._since >= wait
 
     def note_unanswered(self, now: float) -> None:
-        """Note that the brokers did not answer the request."""
+        """Record that the brokers did not answer a request in time."""
         self._since, self._may_be_away = now, True
 
     def note_answered(self, now: float) -> bool:
-        """Note that the brokers answered the request. Return whether the member is stuck.
+        """Record that the brokers answered a request, and return whether the member is stuck.
 
-        The member is stuck if it still has no partitions although the brokers answered before.
+        The member is stuck if the brokers were also known to be up before this request. Otherwise
+        the member gets more time to receive partitions.
         """
         is_stuck = not self._may_be_away
         self._since, self._may_be_away = now, False

@@ -194,7 +194,7 @@ class GroupMember:
 
     @property
     def standstill_seconds(self) -> float:
-        """How long a member may deliver no message although messages are unread."""
+        """After how many seconds without a message a member with unread messages stands still."""
         return STILL_AFTER_SESSIONS * self._session_seconds
 
     def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:

@@ -35,10 +35,11 @@ class Placeholder:
     """
 
     def __init__(self, setting: str) -> None:
-        """Make all forms of the placeholder.
+        """Compute the texts and arrays that stand for the placeholder in a message.
 
         Args:
-            setting: The connector's `unavailable.value.placeholder`: a text, or `hex:` and bytes.
+            setting: The connector's `unavailable.value.placeholder`: either a text, or `hex:`
+                followed by hexadecimal digits.
 
         Raises:
             ValueError: The digits after `hex:` are not hexadecimal.

@@ -124,9 +124,7 @@ EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
 class ContractEnvelopeParser:
-    """Parses envelopes that have the application's id in another field than the contract.
-
-    All other fields are those of the contract.
+    """Parses envelopes that follow the contract, except for the field with the application's id.
 
     Args:
         parent: The name of the field with the application's id, or a JSON pointer to it.
@@ -166,7 +164,7 @@ class ContractEnvelopeParser:
         return Envelope(**attributes)
 
     def get_empty_value_meaning(self, _: KafkaMessage) -> EmptyValueMeaning:
-        """Return BAD: without its value, a message has no fields."""
+        """Return BAD: a message without a value has no fields, so it breaks the contract."""
         return EmptyValueMeaning.BAD
 
     def get_identity(self, message: KafkaMessage) -> RawIdentity:
@@ -214,7 +212,7 @@ class _JsonKey(msgspec.Struct):
 
 
 def parse_text(value: Raw | UnsetType) -> str | None:
-    """Return the text in a JSON string, or None if the value is absent or of another type."""
+    """Return the text in a JSON string, or None if the value is absent or is not a string."""
     if not isinstance(value, Raw):
         return None
     try:
@@ -279,15 +277,16 @@ def explain_wrong_fields(
 ) -> Explanation:
     """Explain which field made msgspec refuse a text.
 
-    The fields are checked in the order of the text, up to the first wrong field. msgspec stopped at
-    this field too, so the rest of the text may not be JSON.
+    The fields are checked in the order of the text, up to the first wrong field. The text after
+    this field is not read, because msgspec did not check whether it is JSON.
 
     Args:
         text: A text that msgspec refused with a ValidationError.
         pointers: The JSON pointer of each field in a declared envelope. None for the contract's
             envelope: then all fields are checked.
-        checked: In a declared envelope, the fields with a value that is checked. For all fields, it
-            is checked that the values on the path to the field are objects.
+        checked: If a field of a declared envelope is in `checked`, the value must follow the
+            contract. A field that is not in `checked` can have any value. For all fields, the
+            values on the path to the field must be objects.
         at: The JSON pointer of `text` in the message, if `text` is only a part of the message.
     """
     json_text, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
@@ -309,7 +308,7 @@ _JSON_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 def _decode_first_value(json_text: str) -> object:
-    """Return the JSON value at the start of a text. A list is not decoded: it becomes empty."""
+    """Return the JSON value at the start of a text. For every list, return an empty list."""
     return [] if json_text.startswith("[") else _JSON_DECODER.raw_decode(json_text)[0]
 
 
@@ -357,7 +356,10 @@ def _find_wrong_value(
     checked: Container[str],
     at: str,
 ) -> Explanation | None:
-    """Explain the first wrong field, or the first value on a path that is not an object.
+    """Explain the first wrong value in an object. Return None if no value is wrong.
+
+    A value is wrong if the contract does not allow it for the field, or if the value should contain
+    a field but is not an object.
 
     Args:
         members: The members of one object, in the order of the text.

@@ -90,11 +90,13 @@ class Code(StrEnum):
 
 
 class Explanation:
-    """A code with the parameters of its sentence.
+    """The reason why a message is bad, a topic partition is halted, or a day is held.
+
+    The sentence for people is made from a code and parameters.
 
     Args:
-        code: The meaning of the explanation.
-        parameters: Texts and numbers for the sentence. They never quote a snapshot. Three names
+        code: The reason without details. It selects the template of the sentence.
+        parameters: Texts and numbers for the template. They never quote a snapshot. Three names
             have the same meaning in all explanations. `field` is the contract's name of the wrong
             field. `pointer` is the JSON pointer of that field in a declared envelope. `sqlstate` is
             the code of PostgreSQL's error.

@@ -206,7 +206,7 @@ class CloudEventsParser(JsonEnvelopeParser):
         return self._build_envelope(values, values.get("data", Raw(_NULL)))
 
     def get_empty_value_meaning(self, message: KafkaMessage) -> EmptyValueMeaning:
-        """Return READ for a CloudEvent in binary mode. Otherwise return BAD.
+        """Return READ if a message without a value is a CloudEvent in binary mode, otherwise BAD.
 
         In binary mode, the headers of the message have all fields of the envelope.
         """
@@ -246,10 +246,11 @@ def _is_in_binary_mode(message: KafkaMessage) -> bool:
 
 
 class DebeziumParser(JsonEnvelopeParser):
-    """Parses Debezium's change events as JSON, with or without `schema` and `payload`.
+    """Parses Debezium's change events in JSON.
 
-    An event contains a row of the source database. Fields are looked up in this row. If the
-    declaration has no pointer for the time or the client id, the event's `source` has the value.
+    An event can be wrapped in an object with `schema` and `payload`. It contains a row of the
+    source database. Fields are looked up in this row. If the declaration has no pointer for the
+    time or the client id, the event's `source` has the value.
 
     The event of a DELETE has the row as it was before the deletion. So the version of the deletion
     is the version in this row plus one. The time and the client id of the deletion come from
@@ -297,7 +298,7 @@ class DebeziumParser(JsonEnvelopeParser):
         return envelope
 
     def get_empty_value_meaning(self, _: KafkaMessage) -> EmptyValueMeaning:
-        """Return REPEATED. A message without a value is the tombstone after a deletion message."""
+        """Return REPEATED: a message without a value is the tombstone after a deletion message."""
         return EmptyValueMeaning.REPEATED
 
     def get_identity(self, message: KafkaMessage) -> RawIdentity:
@@ -327,7 +328,10 @@ class DebeziumParser(JsonEnvelopeParser):
         return RawParentAndTime(application, self._read_text("updatedAt", values))
 
     def parse_key_id(self, key: bytes | None) -> str:
-        """Return the id in the key of an event, with or without `schema` and `payload`."""
+        """Return the id in the key of an event's message, or an empty text if the key has none.
+
+        The key can be wrapped in an object with `schema` and `payload`.
+        """
         try:
             event = _EVENT_DECODER.decode(key or b"")
             row = event.payload if isinstance(event.payload, Raw) else (key or b"")

@@ -16,8 +16,8 @@ KafkaPartition = tuple[str, int]
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
     """A topic partition during the life of one log, in which no offset is used twice.
 
-    If the topic is created again or the log is truncated, the partition gets another topic id, and
-    so becomes another `TopicPartition`.
+    If the topic is created again or the log is truncated, the partition gets a new topic id, and so
+    becomes a new `TopicPartition`.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
         return int(self.topic_id.partition(TRUNCATION_MARK)[2] or 1) - 1
 
     def make_successor(self) -> TopicPartition:
-        """Return the `TopicPartition` that follows this one if the log is truncated."""
+        """Return the `TopicPartition` for this partition after the next truncation of the log."""
         topic_id = f"{self.broker_id}{TRUNCATION_MARK}{self.truncations + 2}"
         return TopicPartition(self.topic, topic_id, self.partition)
 

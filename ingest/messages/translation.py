@@ -11,13 +11,14 @@ from ingest.messages.explanations import Explanation
 def translate_stored(text: str, stored: Any) -> str:
     """Translate a stored sentence into the language of the page.
 
-    The sentence stays in English if no explanation is stored. It also stays in English if the
-    stored explanation does not belong to it: a process of an earlier release replaces the sentence,
-    but not the explanation.
+    The translation is made from the explanation (a code and parameters) that is stored with the
+    sentence. Without an explanation, the sentence stays in English. It also stays in English if the
+    explanation belongs to a different sentence: a process of an earlier release replaces the
+    sentence, but not the explanation.
 
     Args:
         text: The sentence in English.
-        stored: The result of `Explanation.to_json`, or None.
+        stored: The explanation as `Explanation.to_json` returned it, or None.
     """
     explanation = Explanation.from_json(stored)
     if explanation is None:

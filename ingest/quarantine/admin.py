@@ -154,7 +154,7 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("first reason"))
     def why_first(self, message: Quarantined) -> str:
-        """Return the first reason for the quarantine, if a later attempt failed for another one."""
+        """Return the first reason for the quarantine, if a retry failed for a different reason."""
         first = message.first_reason
         if not first:
             return "—"
@@ -197,7 +197,7 @@ def _format_command(words: str) -> str:
 
 
 def _redirect_to_request_form(action: str, queryset: QuerySet[Quarantined]) -> HttpResponse:
-    """Redirect to the form in which a person gives the reason for a request."""
+    """Redirect to the form in which a person requests to retry or discard the selected messages."""
     ids = ",".join(
         str(id) for id in queryset.order_by("id").values_list("id", flat=True)[:MAX_MESSAGES]
     )

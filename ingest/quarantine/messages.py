@@ -330,8 +330,9 @@ def remove_old_messages(
 def _note_removed(connection: Connection, key: LedgerKey, removed: Mapping[int, bool]) -> None:
     """Note in the ledger that messages of one topic partition were removed from the quarantine.
 
-    Up to the last removed offset, the tables ingest_unstored and ingest_quarantine then no longer
-    list all messages that were not stored. The column noted_from of the ledger records this offset.
+    The column noted_from of the ledger becomes the offset after the last removed message, unless it
+    is higher already. From the offset noted_from on, the tables ingest_unstored and
+    ingest_quarantine still list every message that was not stored.
 
     Args:
         removed: For the offset of each removed message, whether the ledger counts the message as

@@ -52,10 +52,10 @@ class QuarantineGroup:
         since: When the first message came into quarantine.
         until: When the last message came into quarantine.
         example: The id of the newest message.
-        detail: The detail of the newest message.
+        detail: Why the newest message is bad, as a sentence in English.
         explanation: The stored explanation from which the detail was written.
-        request: The newest open request for the group, or the request that was executed last if
-            none is open.
+        request: A request to retry or discard all messages of the group: the newest open request,
+            or else the request that was executed last.
     """
 
     reason: str
@@ -79,7 +79,7 @@ class QuarantineGroup:
 
     @property
     def outcome(self) -> str:
-        """The outcome of the request to retry or discard messages, in the language of the page."""
+        """The outcome of `request` in the language of the page; empty without an outcome."""
         return describe_outcome(self.request.outcome) if self.request else ""
 
     @property
@@ -90,7 +90,7 @@ class QuarantineGroup:
 
     @property
     def translated_detail(self) -> SafeString:
-        """The detail in the language of the page."""
+        """Why the newest message of the group is bad, in the language of the page."""
         return details.translate_detail(self.detail, self.explanation)
 
     @property
@@ -113,7 +113,7 @@ JOIN ingest_quarantine q ON q.id = g.newest ORDER BY g.count DESC, 1, 2, 3, 4
 
 
 def describe_outcome(outcome: str) -> str:
-    """Return the outcome of a request to retry or discard messages in the language of the page.
+    """Return, in the language of the page, the outcome of a request to retry or discard messages.
 
     Args:
         outcome: The outcome as `annals quarantine retry` stored it, such as "stored 2, failed 1".
@@ -170,10 +170,12 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
 
 
 class RequestForm(forms.Form):
-    """The form for a request: the action, the messages, and the reason.
+    """The form for a request to retry or discard messages in quarantine.
 
-    `ids` are separated by commas. Without ids, the request is for all messages of the group.
-    `last_id` is the id of the newest selected message at the time when the page was shown.
+    `ids` are the ids of messages, separated by commas. Without `ids`, the request is for all
+    messages with this `reason`, `client_id`, `field` and `topic`. Messages with an id above
+    `last_id` are left out: they came after the form was shown. `why` is the person's reason for the
+    request.
     """
 
     action = forms.ChoiceField(choices=QuarantineRequest.Action, widget=forms.HiddenInput)

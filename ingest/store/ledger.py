@@ -329,8 +329,9 @@ def record_heartbeat(
     Otherwise a heartbeat that is written late could look newer than a claim of a second consumer.
 
     If a topic was deleted and created again, the ledger has one row for the deleted topic and one
-    for the new topic. The row with the newest heartbeat counts as current. So a heartbeat changes
-    the time of an older row only if the brokers have answered for the claim of this row.
+    for the new topic. The row with the newest `checked_at` counts as current. The row of the
+    deleted topic must not become current again. So `checked_at` of a row that is not current
+    changes only if the brokers have answered for the claim of this row.
 
     A row that another transaction has locked is not changed.
 

@@ -164,8 +164,8 @@ def get_local_window() -> Window:
 def get_safe_window(connection: Connection) -> Window:
     """Return the days that are kept now, by the clock of this machine or of the database server.
 
-    The earlier of the two times counts. Rows of days before the window may not be stored, so a
-    single wrong clock must not decide about them.
+    The clock with the earlier time counts. Rows of days before the window are not stored, so a
+    clock that is ahead must not move the window.
     """
     annals = settings.ANNALS
     return Window.at(clock.get_earlier_time(connection), annals.retention_days, annals.ahead_days)

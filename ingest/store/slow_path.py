@@ -170,9 +170,10 @@ class DeduplicatingWriter:
         A row that equals the stored row is a repeat. A row that differs goes to quarantine.
 
         Returns:
-            The rows with a stored row that is gone: `annals partitions maintain` has detached the
-            day since the keys were looked up. The keys of these rows must be looked up again. A row
-            to which this happens a second time goes to quarantine instead, and is retried later.
+            The rows that could not be compared, because `annals partitions maintain` has detached
+            the day of the stored row since the keys were looked up. The keys of these rows must be
+            looked up again. A row to which this happens a second time goes to quarantine instead,
+            and is retried later.
         """
         if not rows:
             return []
@@ -341,13 +342,13 @@ def _get_staging_name(entity: EntityKind) -> str:
 
 
 class Comparison(NamedTuple):
-    """Two sets of row numbers: staged rows that equal the stored row of the same key, or differ.
+    """The result of comparing staged rows with the stored rows of the same keys.
 
     A staged row without a stored row of the same key is in neither set.
     """
 
-    equal: set[int]
-    differing: set[int]
+    equal: set[int]  # the numbers of staged rows that equal the stored row
+    differing: set[int]  # the numbers of staged rows that differ from the stored row
 
 
 class ComparedRow(NamedTuple):

@@ -54,7 +54,7 @@ class WriteResult:
 
 
 class _WritePath(Enum):
-    """How the rows of a batch are written, in the order of the attempts."""
+    """The ways to write the rows of a batch. They are tried in the order of the members."""
 
     FAST = "fast"  # all rows of a kind in one COPY
     DEDUPLICATED = "deduplicated"  # without the rows that are stored already

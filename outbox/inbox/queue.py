@@ -87,7 +87,7 @@ def store_messages(
 
 
 def decode_headers(encoded: Iterable[Sequence[str | None]]) -> Headers:
-    """Return the headers from the form in which inbox_message stores them."""
+    """Decode the headers of a message from the JSON in the column inbox_message.headers."""
     return tuple(
         (name or "", None if value is None else b64decode(value)) for name, value in encoded
     )

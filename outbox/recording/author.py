@@ -34,7 +34,7 @@ def acting_as(author: str | None) -> Iterator[None]:
 
 @contextmanager
 def use_author_of(find_author: FindAuthor) -> Iterator[None]:
-    """Let `find_author` return the author of versions that are recorded in the `with` block.
+    """Call `find_author` for the author of versions that are recorded in the `with` block.
 
     `find_author` is called each time versions are recorded.
     """
@@ -59,9 +59,9 @@ _tokens: dict[str, Token[FindAuthor | None]] = {}
 
 
 def connect_celery_signals() -> None:
-    """Let versions that a Celery task records have the author who sent the task.
+    """Make the sender of a Celery task the author of the versions that the task records.
 
-    If no author is known, the author is the name of the task.
+    If the sender is not known, the author is the text `task` followed by the name of the task.
     """
     from celery import signals
 

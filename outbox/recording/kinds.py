@@ -76,7 +76,8 @@ class Kind:
         """Return the deletion of the instance's document.
 
         Returns:
-            None if a document cannot have the instance's id. Then the instance was never recorded.
+            None if the instance's id is not valid as the id of a document. Such an instance was
+            never recorded.
         """
         value = getattr(instance, self.id)
         if not isinstance(value, _ID_TYPES) or not is_id(_format_id(value)):
@@ -104,7 +105,9 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """A declaration that the rows of a model are parts of documents and change them.
+    """A declaration that a change of a model's row makes a new version of a document.
+
+    The row is a part of the document, for example a line of an order.
 
     Attributes:
         whole: The name of the foreign key to the model of the document, which must be Recorded too.

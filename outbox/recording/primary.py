@@ -22,7 +22,11 @@ class _PrimaryRouter:
     """
 
     def db_for_read(self, model: type[models.Model], **hints: object) -> str | None:
-        """Return the database of the transaction, if the model is written to this database."""
+        """Return the database of the transaction in which versions are recorded.
+
+        Return None, so that Django asks the next router, if no versions are being recorded or if
+        the model is not written to this database.
+        """
         using = _using.get()
         if using is None or router.db_for_write(model, **hints) != using:
             return None

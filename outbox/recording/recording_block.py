@@ -126,10 +126,10 @@ class RecordingBlock:
     def follow_savepoints(
         self, execute: Callable[..., Any], sql: Any, params: Any, is_many: bool, context: Any
     ) -> Any:
-        """Forget what was noted after a savepoint, if the statement rolls back to the savepoint.
+        """Execute an SQL statement, and forget the rows of the block that a rollback unlocks.
 
-        The rollback unlocks the rows that were noted after the savepoint, so that other
-        transactions can change them. Django calls this around each statement.
+        A rollback to a savepoint unlocks the rows that were noted after the savepoint, so that
+        other transactions can change them. Django calls this method for each statement.
         """
         result = execute(sql, params, is_many, context)
         if isinstance(sql, str):

@@ -169,9 +169,10 @@ def _note_referring(
 
 
 def _connect_many_to_many(field: models.ManyToManyField[Any, Any]) -> None:
-    """Connect a relation, so that its changes are recorded for both sides.
+    """Connect signals so that changes of a many-to-many relation are recorded for both sides.
 
-    A side is left out if its model is not recorded, or its snapshots have only columns.
+    A side is left out if the model of the side is not recorded, or if the snapshots of the model
+    contain only columns and so do not show the relation.
     """
     through = cast(Model, field.remote_field.through)
     if not isinstance(through, type) or issubclass(through, Recorded):

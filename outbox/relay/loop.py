@@ -228,8 +228,8 @@ class RelayLoop:
     ) -> None:
         """Decide when to send again after a round of sending.
 
-        After an outage of Kafka, all sending pauses. If versions timed out in a round with retries,
-        the next retries wait for twice as long as the round took.
+        If Kafka was down in the round, all sending pauses. If versions timed out in a round with
+        retries, the next retries wait for twice as long as the round took.
 
         Args:
             is_any_confirmed: Whether Kafka has confirmed a version in this round.
@@ -255,7 +255,7 @@ class RelayLoop:
             self._paused_until = monotonic() + _OUTAGE.choose_pause(self._outages)
 
     def _settle_outcomes(self, connection: Connection, documents: Iterable[str]) -> None:
-        """Write the outcomes of sending these documents to the database.
+        """Write to the database which versions of these documents were sent, and which failed.
 
         If a writer has locked a document, the outcome of the document is not written now. A later
         call writes this outcome.

@@ -264,7 +264,7 @@ def settle_outcomes(
 def limit_next_attempts(
     connection: Connection, buckets: Collection[int], longest_pause: float
 ) -> None:
-    """Bring retries that are due too late forward, to `longest_pause` seconds from now.
+    """Move retries that are due too late to an earlier time, `longest_pause` seconds from now.
 
     A retry is due too late if it is due in more than twice `longest_pause` seconds. This happens if
     the clock was set back.

@@ -104,9 +104,9 @@ class VersionSender:
     ) -> list[SendOutcome]:
         """Send chains (unsent versions of one document each), and return an outcome for each chain.
 
-        Waits until Kafka has confirmed or refused the versions, at most half of LEASE_SECONDS for
-        each. If `keep_sending` raises an exception, sending ends. Kafka can then have versions
-        without a known outcome.
+        Waits until Kafka has confirmed or refused the versions: at most half of LEASE_SECONDS for
+        each version. If `keep_sending` raises an exception, sending ends. Kafka can then have
+        versions without a known outcome.
         """
         outcomes = self._send_together(chains, keep_sending)
         if len(chains) > 1:

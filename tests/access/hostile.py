@@ -1,7 +1,8 @@
 """Hostile tokens. Every token breaks exactly one rule.
 
-A row has a description of the broken rule, a function that makes the token, and a pattern. Annals
-refuses the token as a Bearer token with an error message that matches the pattern.
+The rows of HOSTILE and BEARER have a description of the broken rule, a function that makes the
+token, and a pattern. If a request sends the token as its Bearer token, Annals refuses the request,
+and the error message matches the pattern.
 """
 
 import base64
@@ -63,23 +64,21 @@ def sign_unchecked_claims(issuer: LocalIssuer, **changed: object) -> str:
 
 
 def sign_bytes(header: bytes, claims: bytes, signed: bool = True) -> str:
-    """Return a token of these bytes, signed with the key of the issuer, or with an empty
-    signature."""
+    """Return a token of these bytes with the issuer's signature, or with an empty signature."""
     text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
     signature = jwt.algorithms.RSAAlgorithm(jwt.algorithms.RSAAlgorithm.SHA256).sign(text, RSA)
     return f"{text.decode()}.{jwt.utils.base64url_encode(signature if signed else b'').decode()}"
 
 
 def sign_changed_claims(issuer: LocalIssuer, change: Callable[[str], str]) -> str:
-    """Return a correctly signed token; `change` edits the JSON text of its claims before
-    signing."""
+    """Return a signed token. `change` edits the JSON text of the claims before they are signed."""
     return sign_bytes(
         b'{"alg":"RS256","kid":"rsa"}', change(json.dumps(issuer.make_claims())).encode()
     )
 
 
 def publish_key(issuer: LocalIssuer, key: dict[str, object], token: str) -> str:
-    """Let the issuer also publish this key, and return the token unchanged."""
+    """Make the issuer publish one more key, and return the token unchanged."""
     issuer.keys.append(key)
     return token
 

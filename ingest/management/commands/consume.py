@@ -109,7 +109,8 @@ class Command(BaseCommand):
         summary = {**asdict(totals), "seconds": seconds, "peak_mb": _measure_peak_mb()}
         if totals.halted:
             logger.warning(
-                "halted, and so not read to the end: %s. See `annals quarantine list`",
+                "these topic partitions are halted and were not read to the end: %s. See `annals "
+                "quarantine list`",
                 ", ".join(totals.halted),
             )
         if options["json"]:

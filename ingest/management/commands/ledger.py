@@ -142,9 +142,10 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def _ask_brokers(self, entries: list[Ledger]) -> dict[KafkaPartition, LogForecast]:
-        """Fetch the logs of all declared topics from the brokers, with forecasts of losses.
+        """Fetch the offsets of topic partitions from the brokers, and forecast losses of messages.
 
-        If the brokers do not answer, print a warning and return an empty dict.
+        Retired topics without a current row in `entries` are left out. If the brokers do not
+        answer, print a warning and return an empty dict.
         """
         from ingest.completeness import ledger_rows, losses
         from ingest.kafka.client import UnreachableError

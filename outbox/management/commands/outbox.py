@@ -10,7 +10,8 @@ from outbox.relay.loop import RelayLoop
 class Command(process.Command):
     """`manage.py outbox`, which sends recorded versions to Kafka or shows the status of the outbox.
 
-    Versions are sent by `relay` for the first time, and by `answer` again on request.
+    The subcommand `relay` sends each version for the first time. The subcommand `answer` sends
+    versions again that are requested in the topic `annals.gaps`.
     """
 
     help = "Send recorded versions to Kafka, or show which versions wait or failed"
