@@ -88,7 +88,7 @@ class ProductDatabase:
         return int(self.query(f"SELECT count(*) FROM {table}")[0]["count"])
 
     def count_stored(self, where: str = "") -> Counter[tuple[str, str, int, object]]:
-        """Count the stored versions by topic, id, version and the number in the snapshot.
+        """Count the stored versions by topic, id, version number and the field `n` of the snapshot.
 
         Args:
             where: An SQL condition.
@@ -251,7 +251,7 @@ class ConsumerProcess:
         assert self.process.poll() is None, self.read_log()
 
     def wait_for_end(self, seconds: float = 120, code: int = 0) -> dict[str, Any]:
-        """Wait for the end of the process with this exit code, and return its summary."""
+        """Wait until the process ends, assert the exit code, and return the printed summary."""
         try:
             out, _ = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -262,7 +262,10 @@ class ConsumerProcess:
         return summary
 
     def terminate(self, seconds: float = 5) -> dict[str, Any]:
-        """Send SIGTERM: the process must end within the promised 5 seconds. Return its summary."""
+        """Send SIGTERM, assert that the process ends in time, and return the printed summary.
+
+        Annals promises to end within 5 seconds.
+        """
         self.process.send_signal(signal.SIGTERM)
         return self.wait_for_end(seconds)
 

@@ -78,7 +78,10 @@ def sign_changed_claims(issuer: LocalIssuer, change: Callable[[str], str]) -> st
 
 
 def publish_key(issuer: LocalIssuer, key: dict[str, object], token: str) -> str:
-    """Make the issuer publish one more key, and return the token unchanged."""
+    """Add `key` to the keys that the issuer publishes, and return `token` unchanged.
+
+    So a lambda can publish the key and make the token in one expression.
+    """
     issuer.keys.append(key)
     return token
 

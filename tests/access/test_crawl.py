@@ -97,7 +97,8 @@ def open_linked_pages(client: Client, starts: list[str]) -> tuple[dict[str, str]
     """Open the pages at the addresses `starts`, and the pages to which opened pages link.
 
     Returns:
-        A description of the error by the address of the page, and the number of opened pages.
+        The errors as a dict from the address of a page to a description of the error on that page,
+        and the number of opened pages.
     """
     wrong: dict[str, str] = {}
     todo = deque((start, "") for start in starts)

@@ -116,12 +116,15 @@ def test_place_pool_queues_requests_when_all_places_are_taken(
 
 
 @contextmanager
-def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[None]:
-    """Enter the context manager `block` in a second thread, and leave it when this one is left."""
+def enter_in_second_thread(manager: AbstractContextManager[object]) -> Iterator[None]:
+    """Enter the context manager `manager` in a second thread.
+
+    The second thread leaves `manager` when the `with` block of the caller ends.
+    """
     begun, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with block:
+        with manager:
             begun.set()
             over.wait(120)
 
@@ -137,7 +140,7 @@ def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[N
 
 def hold_place(pool: PlacePool, owner: object) -> AbstractContextManager[None]:
     """Let a second thread hold a place of the login `owner` until the `with` block ends."""
-    return enter_in_another_thread(pool.take_place(owner))
+    return enter_in_second_thread(pool.take_place(owner))
 
 
 @contextmanager
@@ -215,7 +218,7 @@ def test_place_pool_gives_next_place_to_login_with_fewest_places(
         wait_until(lambda: len(got) == 4, "not all requests got a place")
 
 
-def test_full_queue_refuses_request_of_busiest_login_to_admit_first_request_of_a_login(
+def test_full_queue_drops_newest_request_of_busiest_login_when_a_login_without_requests_sends_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
@@ -302,14 +305,16 @@ def test_version_gap_page_counts_as_expensive_request(
         assert client.get("/admin/completeness/").status_code == 200
     assert client.get("/admin/gaps/").status_code == 200
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
-    with answer_question_of_login(ops.pk):
+    with run_request_of_login(ops.pk):
         assert client.get("/admin/completeness/").status_code == 503
 
 
-def answer_question_of_login(
-    login: object, *, expensive: bool = True
-) -> AbstractContextManager[None]:
-    """Let a second thread answer a question of the login during the `with` block."""
+def run_request_of_login(login: object, *, expensive: bool = True) -> AbstractContextManager[None]:
+    """Let a second thread act as a running request of `login` until the `with` block ends.
+
+    Args:
+        expensive: Whether the request holds one of the places for expensive questions.
+    """
 
     @contextmanager
     def answer_request() -> Iterator[None]:
@@ -320,7 +325,7 @@ def answer_question_of_login(
         ):
             yield
 
-    return enter_in_another_thread(answer_request())
+    return enter_in_second_thread(answer_request())
 
 
 @pytest.mark.django_db
@@ -334,9 +339,9 @@ def test_login_with_many_requests_leaves_threads_to_other_logins(
     other_client.force_login(auditor)
     client.force_login(support)
     screen = "/admin/history/product-instance/A1/"
-    with answer_question_of_login(support.pk):
+    with run_request_of_login(support.pk):
         assert client.get(PATH).status_code == client.get(screen).status_code == 200
-        with answer_question_of_login(support.pk):
+        with run_request_of_login(support.pk):
             answer = client.get(PATH)
             assert (answer.status_code, get_error_code(answer)) == (503, "busy")
             assert answer.headers["Retry-After"] == "5"
@@ -362,10 +367,10 @@ def test_request_waits_when_login_has_reached_its_limit_with_quick_requests(
             answered.set()
 
     asking = threading.Thread(target=ask)
-    with answer_question_of_login("program", expensive=False):
+    with run_request_of_login("program", expensive=False):
         asking.start()
         assert begun.wait(120)
-        with answer_question_of_login("colleague", expensive=False):
+        with run_request_of_login("colleague", expensive=False):
             assert not answered.is_set()
     asking.join(120)
     assert answered.is_set()
@@ -378,8 +383,8 @@ def test_request_is_refused_when_login_has_reached_its_limit_with_slow_requests(
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 2)
     monkeypatch.setattr(worker_shares, "QUICK_S", 0.0)
     with (
-        answer_question_of_login("program", expensive=False),
-        answer_question_of_login("program", expensive=False),
+        run_request_of_login("program", expensive=False),
+        run_request_of_login("program", expensive=False),
     ):
         with pytest.raises(BusyError) as refused, worker_shares.count_login_request("program"):
             pass
@@ -397,7 +402,7 @@ def test_every_screen_counts_towards_request_limit_of_the_login(
     client.force_login(login)
     pages = ("/admin/", "/admin/history/person/", "/admin/gaps/", "/admin/client/?q=1")
     assert [client.get(page).status_code for page in pages] == [200] * len(pages)
-    with answer_question_of_login(login.pk):
+    with run_request_of_login(login.pk):
         for page in pages:
             answer = client.get(page)
             assert (page, answer.status_code) == (page, 503)

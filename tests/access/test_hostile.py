@@ -297,7 +297,7 @@ def test_token_is_refused_when_its_client_is_not_a_declared_program(
     settings: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A person's token for a different application names this application in the claim `azp`."""
+    """The token of a person names in the claim `azp` the program to which the person logged in."""
     for client_id in (CLIENT, "crm-spa"):
         answer = send_with_token(
             client, issuer.make_token(client_id=None, azp=client_id, sub="alice")

@@ -369,7 +369,7 @@ def test_journal_entry_keeps_beginning_of_malformed_id(identifier: str, support:
     assert row.entity_id[:1] == identifier[:1] or identifier == "\udc80"
 
 
-def test_reading_child_that_changed_application_writes_journal_entries_for_both_applications(
+def test_reading_child_that_moved_between_applications_writes_journal_entries_for_both_applications(
     support: Client, store: Store
 ) -> None:
     store.add("R1", 1, {"rate": "2"}, 1, entity="participant-role", application="A2")

@@ -67,7 +67,7 @@ def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Con
 
 
 def list_days_ahead() -> list[date]:
-    """Return the days from today on that must exist: ahead_days=1, and 7 more for safety."""
+    """Return the nine days that must exist: today, one for `ahead_days=1`, and seven for safety."""
     return [get_today() + timedelta(days=number) for number in range(9)]
 
 
@@ -307,7 +307,7 @@ def test_verify_accepts_unsealed_day_when_latest_run_reported_a_failure(
 def test_maintain_creates_and_seals_days_that_it_missed(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """`maintain` did not run for more days than it had created ahead."""
+    """Two past days have no partition and three have no seal, because `maintain` did not run."""
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-3]).delete()
     for day in sealed_days[-3:-1]:
         journal_with_few_days.execute(f"DROP TABLE {build_partition_name(TABLE, day)}")

@@ -73,7 +73,7 @@ def open_page(client: Client, **query: object) -> str:
 
 
 def download_csv(client: Client, **query: object) -> str:
-    """Return the rows of the journal page that Annals offers for download as CSV."""
+    """Return the CSV text that the journal page offers for download."""
     answer: Any = client.get(JOURNAL, {**query, "format": "csv"})
     return b"".join(answer.streaming_content).decode()
 

@@ -73,8 +73,10 @@ def test_demo_login_needs_the_right_password_and_an_active_account(log_in: Any, 
 
 
 def test_session_of_demo_is_refused_in_production(client: Client, db: None, settings: Any) -> None:
-    """Until `migrate` has run, a production web process can have the demo's secret key and
-    database."""
+    """A demo login stays active until `migrate` runs in production.
+
+    Production refuses the session even if it has the secret key and the database of the demo.
+    """
     client.force_login(User.objects.get(username="support"))
     assert client.get("/admin/").status_code == 200
     settings.AUTHENTICATION_BACKENDS = PRODUCTION

@@ -61,7 +61,7 @@ THIRD = {**SECOND, "role": "GUARANTOR", "income": 181818.250}
 
 @pytest.fixture
 def store_with_marked_fields(store: Store) -> Iterator[Store]:
-    """Store an application, and a participant in three versions with marked fields."""
+    """Store an application and a participant role with three versions. Both have marked fields."""
     store.add("A1", 0, {"number": "+79161234567", "name": "Ипотека"}, 0)
     for version, data in enumerate((FIRST, SECOND, THIRD)):
         store.add("P1", version, data, version, entity=PERSON)
@@ -450,7 +450,7 @@ def test_only_masked_values_can_be_unmasked(path: str, store_with_marked_fields:
 
 
 @pytest.mark.parametrize("role", ["support", "auditor", "ops", "admin", "underwriter"])
-def test_role_without_permission_to_unmask_is_refused(
+def test_unmask_page_is_refused_to_role_without_permission_to_unmask(
     role: str, store_with_marked_fields: Store
 ) -> None:
     client = log_in(role)

@@ -262,8 +262,9 @@ def iterate_answers(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the address and the answer of every API call and page about a document.
 
-    Calls with the key paths that the timeline and the blame name are included. The access journal
-    is emptied first, so that no page lists documents that the login opened earlier.
+    A call that needs the path of a field is made for up to four paths, which the timeline and the
+    blame contain as `keyPath`. The access journal is emptied first, so that no page lists documents
+    that the login opened earlier.
     """
     JournalEntry.objects.all().delete()
     api = f"/api/v1/history/{entity.name}/{id}"

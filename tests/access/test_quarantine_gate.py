@@ -198,7 +198,7 @@ def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_applic
     assert b"4712" in fetch_whole_answer(underwriter, pages[0])
 
 
-def test_permitted_viewer_sees_quarantined_create_of_application_with_stored_children_only(
+def test_permitted_viewer_sees_quarantined_create_of_application_when_only_a_child_is_stored(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     """The message of the application is in quarantine, and a version of a child is stored."""

@@ -152,7 +152,7 @@ def attack_colleague(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure
 
 
 def _make_large_documents() -> Iterator[str]:
-    """Yield snapshots of 800 KB. The order of their lists differs in each."""
+    """Yield snapshots of 800 KB. Each snapshot has the items of the lists in a new random order."""
     random_source = random.Random(1)
     items: list[dict[str, object]] = [
         {"pid": f"p{n}", "name": f"name {n} " + "x" * 20, "sub": [{"k": k} for k in range(8)]}

@@ -60,10 +60,10 @@ def _send_forged(web: AttackedWeb, text: str) -> None:
 
 
 def _is_log_line(line: str, style: str) -> bool:
-    """Return whether Annals wrote this line of the log.
+    """Return whether Annals, and not a client, wrote this line of the log.
 
-    Such a line has the format of the log, and does not begin with a log entry that the client
-    forged.
+    A line of Annals has the format of the log. In the format "console", a client can send a line
+    break and a forged log entry, so a line with this entry at the start counts as a client's line.
 
     Args:
         style: The format of the log, "console" or "json".

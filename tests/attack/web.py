@@ -290,7 +290,8 @@ def open_browser(web: AttackedWeb, login: str = "support") -> requests.Session:
 def is_answering(web: AttackedWeb) -> bool:
     """Return whether six requests of the login `support` are answered with 200.
 
-    A worker process is slow at first, because it must hash the password of the login once.
+    The requests warm up the worker processes: the first request of a process is slow, because the
+    process must hash the password of the login.
     """
     return all(web.send_request("/api/v1/completeness").status == 200 for _ in range(6))
 
@@ -387,8 +388,10 @@ def measure_slowest(
 def choose_limit(send_request: Callable[[], AttackAnswer], fast: bool) -> float:
     """Return the limit in seconds for the answers to other clients during an attack.
 
-    A small attack can run on a busy machine. Its limit is at least twenty times the slowest answer
-    without an attack.
+    Args:
+        send_request: Sends a request as one of the other clients.
+        fast: Whether the attack is small. A small attack can run on a busy machine, so the limit
+            is then at least twenty times the slowest answer to `send_request` before the attack.
     """
     return max(LIMIT_SECONDS, 20 * measure_slowest(send_request, 2)) if fast else LIMIT_SECONDS
 

@@ -27,7 +27,7 @@ def delete_ingested_rows(citus: Citus) -> None:
 
 @pytest.fixture
 def ingested(distributed: Citus) -> Iterator[Ingested]:
-    """Empty tables, and a writer that has claimed its partitions."""
+    """Empty the tables, and yield a writer that has claimed the topic partitions."""
     delete_ingested_rows(distributed)
     ingested = Ingested(BatchWriter(open_connection), claim_all())
     yield ingested
@@ -38,7 +38,7 @@ def ingested(distributed: Citus) -> Iterator[Ingested]:
 
 @pytest.fixture
 def on_worker(distributed: Citus) -> Iterator[Ingested]:
-    """Empty tables, and a writer that is connected to a worker node."""
+    """Empty the tables, and yield a writer that is connected to a worker node of the cluster."""
     delete_ingested_rows(distributed)
     with use_database(distributed.urls[1]):
         ingested = Ingested(BatchWriter(open_connection), claim_all())

@@ -40,7 +40,7 @@ class StoreWithKnownDays(Store):
 def store(distributed: Citus) -> Store:
     """The tables, with a partition for each day that the histories use.
 
-    The mark that search_key lists all children is set.
+    The table search_key is marked as complete: it has a row for each child of an application.
     """
     tables = StoreWithKnownDays()
     make_days(tables)

@@ -1,6 +1,6 @@
-"""On a cluster, the list of children in search_key gives the same answers as all shards.
+"""On a cluster, finding children in search_key gives the same answers as searching all shards.
 
-With the list, each child of an application is read from one shard.
+If search_key has all children, each child of an application is read from one shard.
 """
 
 import io
@@ -83,8 +83,8 @@ def loans(distributed: Citus) -> Iterator[Citus]:
 
 
 @pytest.fixture
-def unlisted(loans: Citus) -> None:
-    """The search keys are complete, but the list of children is not marked as complete."""
+def unmarked_search_key(loans: Citus) -> None:
+    """Let search_key have all children, but delete the mark that search_key is complete."""
     call_command("search", "index", stdout=io.StringIO())
     loans.connect().execute("DELETE FROM django_migrations WHERE name = %s", [search_rows.MARK])
 
@@ -140,17 +140,17 @@ def list_answers() -> list[Any]:
     return answers
 
 
-def test_search_index_command_marks_list_of_children_as_complete(
-    loans: Citus, unlisted: None
+def test_search_index_command_marks_children_in_search_key_as_complete(
+    loans: Citus, unmarked_search_key: None
 ) -> None:
     assert children.list_children(["A1"]).spans is None
     call_command("search", "index", stdout=io.StringIO())
     assert children.list_children(["A1"]).spans
 
 
-def test_answers_from_list_of_children_equal_answers_from_all_shards(
+def test_answers_are_equal_whether_children_are_found_in_search_key_or_on_all_shards(
     loans: Citus,
-    unlisted: None,
+    unmarked_search_key: None,
     record_statements: Callable[[Callable[[], object]], list[RecordedStatement]],
 ) -> None:
     expected = list_answers()
@@ -178,7 +178,7 @@ def test_answers_from_list_of_children_equal_answers_from_all_shards(
 
 
 def test_application_with_many_children_is_read_from_all_shards(
-    loans: Citus, unlisted: None, monkeypatch: pytest.MonkeyPatch
+    loans: Citus, unmarked_search_key: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search_rows.mark_complete(loans.connect())
     expected = list_answers()
@@ -188,7 +188,7 @@ def test_application_with_many_children_is_read_from_all_shards(
 
 
 def test_children_are_searched_in_all_shards_when_a_stored_day_lost_its_search_keys(
-    loans: Citus, unlisted: None
+    loans: Citus, unmarked_search_key: None
 ) -> None:
     """`partitions maintain` removes search keys of old days. Such a day can be restored later."""
     search_rows.mark_complete(loans.connect())

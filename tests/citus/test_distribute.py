@@ -168,7 +168,10 @@ def test_migrate_refuses_to_run_on_a_worker(filled: Citus) -> None:
     ["partitions maintain", "distribute", "grants --apply", "ledger --offline", "gaps", "capacity"],
 )
 def test_commands_refuse_to_run_on_a_worker(filled: Citus, words: str) -> None:
-    """Like the command `annals`, the test calls refuse_workers(). A worker has no tables yet."""
+    """The test calls refuse_workers(), as the program `annals` does before it runs a command.
+
+    The worker has no tables of Annals yet, so the refusal must come before any query of a table.
+    """
     with use_database(filled.urls[1]):
         refuse_workers()
         try:
@@ -239,7 +242,10 @@ def test_day_packed_before_distribution_can_be_unpacked(filled: Citus) -> None:
 
 
 def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path: Path) -> None:
-    """A day that was not dropped but lost a row must be unpacked before it can be restored."""
+    """A dropped day can be restored at once.
+
+    If the day still exists but lacks a row, it must be unpacked before it can be restored.
+    """
     plain, before, store = filled.connect(), fetch_versions(filled), ArchiveStore(str(tmp_path))
     source = days.locate_day(plain, ARCHIVED.table, PACKED).child
     archived = archive_day(plain, store, ARCHIVED, PACKED, source)

@@ -18,7 +18,10 @@ from tests.citus.faults.run import FaultPlan, run
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder outside of pytest's own directory, which only pytest's user may enter."""
+    """A temporary folder outside of pytest's temporary directory.
+
+    Only pytest's user may enter pytest's temporary directory.
+    """
     path = Path(tempfile.mkdtemp(prefix="annals-citus-"))
     yield path
     shutil.rmtree(path)

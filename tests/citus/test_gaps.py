@@ -41,8 +41,13 @@ def test_day_counts_as_changed_after_insert_through_any_node(
     assert after[CHILDREN[0].name, TODAY] != before[CHILDREN[0].name, TODAY]
 
 
-def test_gaps_command_warns_that_nodes_count_new_rows_late(citus: Citus, committed: object) -> None:
-    """A run directly after an insert may not see the new row."""
+def test_gaps_command_warns_that_statistics_of_nodes_count_new_rows_late(
+    citus: Citus, committed: object
+) -> None:
+    """`annals gaps` finds days with new rows by the row statistics of PostgreSQL.
+
+    So a run of the command directly after an insert can miss the new row.
+    """
     assert distribution.is_distributed(citus.connect())
     ran = run_command("gaps")
     assert (ran.code, ran.err) == (0, "")

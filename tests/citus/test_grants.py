@@ -1,4 +1,4 @@
-"""Rights of the logins on all nodes."""
+"""`annals grants` and the system check of server settings reach all nodes of a cluster."""
 
 from django.core.management import call_command
 from django.db import connection
@@ -21,7 +21,7 @@ def test_grants_command_gives_rights_on_all_nodes_and_can_be_repeated(distribute
         assert distributed.fetch_rows(rights, [CONSUMER, table] * 3, node) == [(True, True, False)]
 
 
-def test_check_reports_settings_of_workers(distributed: Citus) -> None:
+def test_system_check_reports_log_statement_setting_of_a_worker(distributed: Citus) -> None:
     worker = distributed.connect(1)
     worker.execute("SET citus.enable_ddl_propagation TO off")
     worker.execute(f"ALTER DATABASE {worker.info.dbname} SET log_statement = 'all'")

@@ -1,4 +1,4 @@
-"""The logins of the web and of the consumer on a cluster, with the rights of `annals grants`."""
+"""On a cluster, the consumer's database login from `annals grants` has sufficient rights."""
 
 from collections.abc import Iterator
 from io import StringIO
@@ -21,7 +21,10 @@ WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
 
 @pytest.fixture(scope="module")
 def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Citus]:
-    """A cluster with both logins, which are not superusers."""
+    """A cluster with the database logins of the web server and of the consumer.
+
+    `annals grants` created the two database logins. Neither is a superuser.
+    """
     password: Path = tmp_path_factory.mktemp("logins") / "password"
     private_files.write_private_file(password, "secret\n")
     words = [("web", WEB, str(password)), ("consumer", CONSUMER, str(password))]

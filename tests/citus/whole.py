@@ -1,4 +1,4 @@
-"""A pytest plugin, `-p tests.citus.whole`, that runs tests of a single server on a cluster.
+"""A pytest plugin, `-p tests.citus.whole`: tests written for a single server use a cluster.
 
 All tests of the run use one distributed database on the cluster of ANNALS_TEST_CITUS.
 """
@@ -42,8 +42,8 @@ class WholeRunFixtures:
 
     @pytest.fixture(autouse=True)
     @classmethod
-    def unlisted_children(cls, django_db_setup: None) -> Iterator[None]:  # noqa: ARG003
-        """Delete after each test the mark that search_key lists all children.
+    def unmark_search_key(cls, django_db_setup: None) -> Iterator[None]:  # noqa: ARG003
+        """After each test, delete the mark that the table search_key has all children.
 
         Tests store versions with SQL, which adds no children to search_key.
         """

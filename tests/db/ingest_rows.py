@@ -13,7 +13,7 @@ def create_ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
     """Create the ledger row of a topic partition with ten messages, all read and stored.
 
     Args:
-        fields: Columns of the row with different values.
+        fields: Values of columns that replace the default values.
     """
     now = clock.now()
     columns = {
@@ -34,7 +34,7 @@ def create_quarantined(**fields: Any) -> Quarantined:
     """Create a message in quarantine: of the topic of applications, with an invalid `updatedAt`.
 
     Args:
-        fields: Columns of the row with different values.
+        fields: Values of columns that replace the default values.
     """
     columns = {
         "topic": ROOT.topics[0],

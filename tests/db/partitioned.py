@@ -132,7 +132,10 @@ def few_days(settings: Any) -> None:
 
 
 def delete_rows() -> None:
-    """Drop all partitions of the tables of versions, and delete the other rows of these tests."""
+    """Undo the changes that tests of partitions committed.
+
+    Drops all partitions of the tables of versions, and resets the tables that these tests fill.
+    """
     drop_partitions()
     of_retention = (
         MaintainRun,

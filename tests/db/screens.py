@@ -29,7 +29,10 @@ SCREENS = [
 
 @pytest.fixture
 def documents(store: Store) -> Store:
-    """Store an application with two versions, by a known and an unknown login, and a child."""
+    """Store an application with two versions, and a child of the application.
+
+    Annals has a name for the author of the first version, but not for the author of the second.
+    """
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     FieldLabel.objects.update_or_create(

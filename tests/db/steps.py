@@ -1,4 +1,4 @@
-"""Run steps in a process of its own, in which an environment variable can declare other kinds.
+"""A separate process for steps of a test, with environment variables that can declare kinds.
 
 `python -m tests.db.steps` reads a JSON list of steps and prints a JSON list of their results:
 ["command", WORD..]: exit code and output

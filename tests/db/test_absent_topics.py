@@ -53,7 +53,7 @@ def test_days_are_held_when_it_is_not_known_whether_topic_exists(live_topics_as_
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_days_are_not_held_and_complete_to_is_recent_when_migration_topics_do_not_exist(
+def test_days_are_not_held_and_store_is_complete_to_now_when_migration_topics_do_not_exist(
     live_topics_as_read: None,
 ) -> None:
     record_answer_of_brokers(LIVE, MIGRATION)
@@ -72,7 +72,7 @@ def test_days_are_not_held_and_complete_to_is_recent_when_migration_topics_do_no
     ] == {(): 0}
 
 
-def test_days_are_held_and_complete_to_is_long_ago_when_brokers_answered_long_ago(
+def test_days_are_held_and_store_is_complete_only_to_a_past_day_when_brokers_answered_long_ago(
     live_topics_as_read: None,
 ) -> None:
     record_answer_of_brokers(LIVE, MIGRATION, age=2 * 86_400)

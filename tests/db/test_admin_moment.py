@@ -85,7 +85,7 @@ def test_moment_page_without_moment_shows_now(changing_application: Store, suppo
 
 
 @pytest.mark.parametrize("wrong", ["", "someday", "0001-01-01T00:00&tz=Europe/Moscow"])
-def test_moment_page_reports_wrong_moment(
+def test_moment_page_shows_an_error_when_the_requested_moment_is_invalid(
     wrong: str, changing_application: Store, support: Client
 ) -> None:
     page = support.get(f"{PAGE}?time={wrong}")
@@ -113,7 +113,7 @@ def test_moment_page_takes_a_date_as_end_of_that_day(
 
 
 @pytest.mark.parametrize("form", ["today", "%d.%m.%Y"])
-def test_moment_page_takes_today_as_now(
+def test_moment_page_shows_now_when_the_requested_date_is_today(
     form: str, changing_application: Store, support: Client
 ) -> None:
     page = support.get(PAGE, {"time": clock.now().strftime(form)})

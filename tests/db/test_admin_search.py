@@ -88,11 +88,12 @@ def test_search_finds_business_key_that_begins_with_a_space(
         ("77-и\N{COMBINING BREVE}", "77-Й"),
     ],
 )
-def test_search_offers_matches_with_a_different_spelling(
+def test_search_offers_matches_that_are_spelled_differently(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
-    """The stored key differs from the query in letter case, in surrounding signs, in look-alike
-    letters or in dashes."""
+    """The stored key differs from the query, for example, in letter case, in punctuation before or
+    after the key, in look-alike letters or in dashes.
+    """
     store_client_number(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
     assert f"Nothing matches {query} exactly. Found with another spelling: {stored}." in read_text(
@@ -111,7 +112,7 @@ def test_search_offers_id_in_a_different_unicode_form(
     assert "Found with another spelling: " in read_text(page)
 
 
-def test_search_for_several_texts_offers_a_match_with_a_different_spelling_for_each_text(
+def test_search_for_several_texts_offers_matches_that_are_spelled_differently(
     documents: Store, support: Client
 ) -> None:
     store_client_number("77-AB", "R1")
@@ -178,7 +179,9 @@ def test_search_key_without_stored_version_finds_nothing(documents: Store, suppo
     assert "CRM-2 : nothing has this id or number in the days that are kept" in read_text(page)
 
 
-def test_search_without_hit_lists_searchable_keys(documents: Store, support: Client) -> None:
+def test_search_that_finds_nothing_shows_the_searchable_keys(
+    documents: Store, support: Client
+) -> None:
     for query in ("", "NO1", "x" * 300, "\x00"):
         page = support.get("/admin/history/", {"q": query})
         assert page.status_code == 200
@@ -198,7 +201,7 @@ def test_start_page_lists_documents_opened_before(documents: Store, support: Cli
     assert page.index("participant-role/R1/") < page.index(WHOLE)
 
 
-def test_search_without_hit_links_to_pages_that_ask_old_service(
+def test_search_that_finds_nothing_links_to_pages_that_ask_old_service(
     documents: Store, support: Client, old: OldServiceServer
 ) -> None:
     old.add_version("ONLYOLD", 0, {"rate": "17"}, minute(0))

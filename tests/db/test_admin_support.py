@@ -239,7 +239,7 @@ def test_chart_of_days_on_timeline_marks_deletions_and_packed_and_archived_days(
     assert f"Days in the archive: from {ends[0]} to {ends[1]}." in read_text(whole)
 
 
-def test_page_of_application_at_a_moment_links_each_day_to_application_at_end_of_that_day(
+def test_moment_page_links_to_end_of_each_day_on_which_application_changed(
     store: Store, support: Client
 ) -> None:
     for number in range(3):

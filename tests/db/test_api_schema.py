@@ -124,8 +124,8 @@ def test_components_of_openapi_document_have_expected_names(openapi_document: An
     }
 
 
-def test_answer_at_moment_lists_fields_in_order_of_version_answer() -> None:
-    """VersionAtAnswer lists the fields again, because `time` must be its first field."""
+def test_class_version_at_answer_has_time_and_then_the_fields_of_version_members() -> None:
+    """VersionAtAnswer does not inherit the fields, because inherited fields come before `time`."""
     members = VersionAtAnswer.__struct_fields__
     assert members[0] == "time"
     assert (

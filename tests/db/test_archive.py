@@ -267,7 +267,7 @@ def with_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[]
     return change
 
 
-def test_partitions_command_archives_restores_releases_and_forgets_days(
+def test_days_archived_by_maintain_can_be_restored_released_and_forgotten_by_command(
     with_archive: Callable[[], None],
 ) -> None:
     old = datetime.now(UTC).date() - timedelta(days=6)

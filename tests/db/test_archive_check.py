@@ -124,12 +124,13 @@ def test_archive_check_names_damaged_day_and_checks_other_days(
     assert faults == {FIRST: None, LAST: None}
 
 
-def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
-    """Give the archived rows of the day MIDDLE a false author, and write a matching manifest.
+def forge_archived_rows(archive: ArchiveStore, **changed: Any) -> Manifest:
+    """Give the archived rows of the day MIDDLE a false author, and write and return a manifest.
+
+    The manifest matches the false rows, except for the digests in `changed`.
 
     Args:
-        changed: Digests for the manifest that do not match the false rows. `digest` is of the day,
-            `file_digest` of the file.
+        changed: `digest` for the digest of the day, `file_digest` for the digest of the file.
     """
     day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
     assert day_manifest is not None
@@ -160,14 +161,14 @@ def test_archive_check_finds_forged_rows(archive: ArchiveStore) -> None:
     day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
     assert day_manifest is not None
     digests = {"file_digest": day_manifest.files[0].digest, "digest": day_manifest.digest}
-    forge(archive, **digests)
+    forge_archived_rows(archive, **digests)
     assert "has other rows or ids than its manifest says" in str(find_faults(archive)[MIDDLE])
-    forge(archive, digest=day_manifest.digest)
+    forge_archived_rows(archive, digest=day_manifest.digest)
     assert (
         find_faults(archive)[MIDDLE]
         == "the rows of the files are not the rows that the manifest describes"
     )
-    forged = forge(archive)
+    forged = forge_archived_rows(archive)
     assert find_faults(archive)[MIDDLE] == (
         "the manifest names 4 rows, the database 4, and the digests differ"
     )

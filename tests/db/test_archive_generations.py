@@ -340,10 +340,10 @@ def test_recreated_day_is_not_dropped_when_its_archive_files_are_damaged(
     assert manifest.load_manifest(store, TABLE, OLD) == day_manifest
 
 
-def test_archive_is_readable_during_merge(
+def test_archived_version_is_readable_while_late_rows_are_merged_into_the_archive(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader lists the files before the merge, and opens them after it."""
+    """The reader begins with a list of files from before the merge, which replaces the files."""
     archive_rows_of_day(store, *make_ids("b", 25))
     listed = read._list_files
     stale = listed(PRODUCT, "b007")

@@ -142,8 +142,10 @@ def test_maintain_refuses_archived_day_to_which_somebody_added_a_row(store: Arch
 def test_day_is_not_dropped_when_somebody_replaced_the_archived_rows_of_the_day(
     store: ArchiveStore, plain: Connection
 ) -> None:
-    """The table has the false archived rows, too. So a merge would succeed, and the rows that were
-    archived before would be lost."""
+    """The table also has the row that somebody put into the archive.
+
+    So the table does not contradict the archive, but the row that Annals archived is in neither.
+    """
     archive_rows_of_day(store, "kept")
     replace_by_unrecorded_day(store, "late")
     fill(plain, "late", "later")
@@ -199,7 +201,7 @@ def test_day_is_not_dropped_when_rows_are_forged_but_manifest_has_digest_of_real
             assert list_ids() == [*make_ids("b", 12), *late]
 
 
-def test_partitions_adopt_restore_and_forget_write_entries_in_the_access_journal(
+def test_partitions_commands_adopt_restore_and_forget_are_entered_in_access_journal(
     store: ArchiveStore,
 ) -> None:
     with connect_plainly() as plain:
@@ -217,7 +219,7 @@ def test_partitions_adopt_restore_and_forget_write_entries_in_the_access_journal
         ]
 
 
-def test_partitions_restore_and_forget_do_nothing_when_access_journal_cannot_be_written(
+def test_partitions_commands_restore_and_forget_do_nothing_when_journal_cannot_be_written(
     store: ArchiveStore, plain: Connection
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))
@@ -270,7 +272,7 @@ def test_partitions_adopt_command_refuses_archived_day_with_fewer_rows_than_reco
     assert ArchivedDay.objects.get().rows == 12
 
 
-def test_partitions_restore_and_export_refuse_archived_rows_that_annals_did_not_record(
+def test_commands_restore_and_export_refuse_archived_rows_that_annals_did_not_record(
     store: ArchiveStore, tmp_path: Path
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))

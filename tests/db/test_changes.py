@@ -319,7 +319,7 @@ def list_touched_by_pages(path: str, order: TimelineOrder) -> list[tuple[datetim
 
 
 def parse_exactly(snapshot: object) -> Json:
-    """Return the snapshot as Annals reads it: 1 and 1.0 are equal."""
+    """Return the snapshot as Annals parses it: numbers keep all digits, and 1 equals 1.0."""
     return loads(json.dumps(snapshot).encode())
 
 

@@ -1,4 +1,4 @@
-"""The scenes of the fault test: each makes a fault under load, and checks that nothing is lost.
+"""Scenes of the fault test. Each makes a fault under load, and checks that nothing is lost.
 
 A worker, the coordinator or a consumer is killed, or a worker joins and leaves.
 """
@@ -34,7 +34,10 @@ WHERE logicalrelid = 'product_instance_aud'::regclass GROUP BY 1, 2 ORDER BY 2
 
 @dataclass
 class Scenes:
-    """One run of the fault test: a public method makes a fault under load, and checks the data."""
+    """The scenes of one run of the fault test. Each public method runs one scene.
+
+    A scene makes a fault under load, and then checks that no message is lost or stored twice.
+    """
 
     stand: ClusterStand
     watch: ApiWatcher
@@ -194,7 +197,7 @@ class Scenes:
 
     @contextmanager
     def _run_scene(self, name: str) -> Iterator[None]:
-        """Send messages while the block makes a fault. Then assert that each is stored once."""
+        """Send messages during the `with` block, then assert that each message is stored once."""
         stand, began = self.stand, time.monotonic()
         self.watch.scene = name
         with stand.feed.send_in_background(stand.rate):
@@ -212,7 +215,7 @@ class Scenes:
 
 @contextmanager
 def _create_database(stand: ClusterStand, third: Address) -> Iterator[None]:
-    """Create the test's database on a node outside the cluster, and drop it after the block."""
+    """Create the test's database on a node outside the cluster until the `with` block ends."""
     url, name = stand.nodes.get_url(third), psycopg.conninfo.conninfo_to_dict(stand.database.url)
     admin = psycopg.conninfo.make_conninfo(url, dbname="postgres")
     with psycopg.connect(admin, autocommit=True) as plain:
@@ -233,7 +236,7 @@ def _format_counts(counts: dict[Address, int]) -> str:
 
 
 def collect_scenes(scenes: Scenes, third: Address | None) -> dict[str, Callable[[], None]]:
-    """Return the methods that make a fault, by the names that the option `--scene` accepts."""
+    """Return the methods that run a scene, by the names that the option `--scene` accepts."""
     scene_by_name: dict[str, Callable[[], None]] = {
         "worker": scenes.kill_worker,
         "coordinator": scenes.kill_coordinator,

@@ -107,9 +107,10 @@ class ClusterStand:
 def start_stand(
     folder: Path, dsn: str, stop: str, start: str, shards: int, rate: float
 ) -> Iterator[ClusterStand]:
-    """Start the processes on the cluster of `dsn`, the DSN of its coordinator.
+    """Start a broker and the processes of Annals for a Citus cluster, and yield the stand.
 
     Args:
+        dsn: The address of the cluster's coordinator.
         stop: The command that kills a node. See `Nodes`.
         start: The command that starts a node.
         shards: The number of shards of each table.

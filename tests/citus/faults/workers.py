@@ -1,4 +1,4 @@
-"""Faults of workers: each is made under load, and then nothing must be lost.
+"""Scenes of the fault test about workers: under load, a worker fails and nothing may be lost.
 
 A worker dies in the middle of a commit, the worker to which the consumer is connected dies, and a
 standby replaces a worker.
@@ -37,21 +37,21 @@ SELECT citus_update_node(nodeid, %s, %s) FROM pg_dist_node WHERE nodename = %s A
 
 @dataclass
 class WorkerScenes(Scenes):
-    """One run of the fault test, which can also make the faults of this module."""
+    """The scenes of `Scenes`, and three more scenes in which a worker dies or is replaced."""
 
     last: ExitStack = field(default_factory=ExitStack)  # cleans up after the last scene
 
     def kill_in_a_commit(self) -> None:
         """Kill a worker in the middle of a commit.
 
-        The session of the coordinator is stopped when the worker has prepared its part. Then the
-        worker is killed, and the session continues.
+        The session of the coordinator is frozen when the worker has prepared a transaction. Then
+        the worker is killed, and the session continues.
         """
         nodes = self.stand.nodes
         worker = nodes.list_workers()[0]
         with self._run_scene("a worker dies in a commit"):
             self.stand.wait_for_progress()
-            with _stop_in_commit(nodes, nodes.coordinator, node=worker) as gids:
+            with _freeze_in_commit(nodes, nodes.coordinator, node=worker) as gids:
                 self._kill(worker)
             time.sleep(self.seconds)
             [(committed,)] = nodes.citus.fetch_rows(_COMMITTED, [gids])
@@ -101,7 +101,7 @@ class WorkerScenes(Scenes):
         """
         stand, nodes = self.stand, self.stand.nodes
         stand.wait_for_progress()
-        with _stop_in_commit(nodes, node, node=nodes.coordinator) as gids:
+        with _freeze_in_commit(nodes, node, node=nodes.coordinator) as gids:
             self._kill(node)
         stand.consumer.terminate(60)
         stand.consumer = stand.consumers.start_consumer()
@@ -151,11 +151,11 @@ class WorkerScenes(Scenes):
 
 
 @contextmanager
-def _stop_in_commit(nodes: Nodes, origin: Address, node: Address) -> Iterator[list[str]]:
-    """Stop a session of `origin` during the block, in the middle of a commit on `node`.
+def _freeze_in_commit(nodes: Nodes, origin: Address, node: Address) -> Iterator[list[str]]:
+    """Freeze a session of the node `origin` in the middle of a commit until the `with` block ends.
 
-    `node` has prepared the transaction, and `origin` has not committed it. Yields the gids of the
-    prepared transactions.
+    During the block, `node` has prepared the transaction and `origin` has not committed it. Yields
+    the gids of the prepared transactions.
     """
     deadline = time.monotonic() + CAUGHT_S
     prefix = _make_gid_prefix(nodes, origin)
@@ -181,9 +181,9 @@ def _has_prepared(nodes: Nodes, node: Address, gids: list[str]) -> bool:
 
 
 def _make_gid_prefix(nodes: Nodes, origin: Address) -> str:
-    """Return how the gid of each prepared transaction begins that a session of `origin` started.
+    """Return the prefix of the gids of all prepared transactions that `origin` started.
 
-    A gid of Citus is citus_GROUP_PROCESS_TRANSACTION_CONNECTION.
+    A gid of Citus is citus_GROUP_PROCESS_TRANSACTION_CONNECTION. GROUP is the group of `origin`.
     """
     [(group,)] = nodes.citus.fetch_rows(_GROUP, origin)
     return f"citus_{group}_"
@@ -198,7 +198,7 @@ def _list_gids(plain: psycopg.Connection[Any], prefix: str) -> list[str]:
 
 
 def collect_worker_scenes(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
-    """Return the methods of this module that make a fault, by the names for `--scene`."""
+    """Return the methods of this module that run a scene, by the names that `--scene` accepts."""
     return {
         "commit": scenes.kill_in_a_commit,
         "on-worker": scenes.connect_consumer_to_worker,
