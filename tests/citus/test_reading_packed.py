@@ -118,7 +118,7 @@ def test_late_list_finds_versions_on_plain_and_packed_days(
     assert fetch_listed(refs, VersionFilters()) == before
 
 
-def test_changes_call_with_path_lists_same_versions_before_and_after_packing(
+def test_get_changes_with_path_lists_same_versions_before_and_after_packing(
     application: None, client: Client, plain: Connection
 ) -> None:
     """Each version of a task changes `/n`. The application changes `/rate`, and has no `/n`."""

@@ -50,7 +50,7 @@ def test_entry_of_changes_answer_has_application_id_and_title(
     assert "nextPageToken" not in answer
 
 
-def test_each_version_is_on_one_page_of_changes_answer(
+def test_each_version_is_on_exactly_one_page_of_the_changes(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     first = read_data(fetch_changes(auditor, clientId="top-crm", pageSize=4))
@@ -92,7 +92,7 @@ def test_error_names_wrong_parameter_of_changes_call(
     )
 
 
-def test_changes_call_refuses_page_token_of_a_different_query(
+def test_get_changes_refuses_page_token_of_a_different_query(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     token = read_data(fetch_changes(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
@@ -101,7 +101,7 @@ def test_changes_call_refuses_page_token_of_a_different_query(
         assert check_error(answer, 400, "bad_parameter")["parameter"] == "pageToken"
 
 
-def test_changes_call_needs_no_author_for_time_span_of_at_most_one_hour(
+def test_get_changes_needs_no_author_for_time_span_of_at_most_one_hour(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     window = {"from": minute(0).isoformat(), "to": minute(60).isoformat()}
@@ -112,7 +112,7 @@ def test_changes_call_needs_no_author_for_time_span_of_at_most_one_hour(
     )
 
 
-def test_changes_call_gives_error_older_than_retention_when_time_span_is_before_retention(
+def test_get_changes_gives_error_older_than_retention_when_time_span_is_before_retention(
     store: Store, auditor: Client
 ) -> None:
     old = {"from": minute(-1e6).isoformat(), "to": minute(-9e5).isoformat()}
@@ -124,7 +124,7 @@ def test_role_ops_may_not_read_changes(store: Store, client: Client) -> None:
     check_error(fetch_changes(client, author="m.ivanov"), 403, "no_permission")
 
 
-def test_changes_call_filtered_by_author_and_service_writes_one_journal_entry_with_the_filters(
+def test_get_changes_filtered_by_author_and_service_writes_one_journal_entry_with_the_filters(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     read_data(fetch_changes(auditor, author="m.ivanov", clientId="top-crm"))

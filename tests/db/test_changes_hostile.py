@@ -129,7 +129,7 @@ def replace_parameter(name: str, encoded: str) -> str:
     return f"{urlencode(rest)}&{name}={encoded}"
 
 
-def test_error_of_changes_call_names_malformed_parameter(
+def test_error_of_get_changes_says_which_parameter_is_malformed(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     cases = [(name, text) for name in NAMES for text in WRONG_TEXTS]
@@ -146,7 +146,7 @@ def test_error_of_changes_call_names_malformed_parameter(
     assert len(cases) > 150
 
 
-def test_changes_call_refuses_and_names_unknown_parameter(
+def test_error_of_get_changes_says_which_parameter_is_unknown(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for name in ("sort", "archive", "Author", "author[]", "client_id", "q", "id", "limit", "%00"):
@@ -155,7 +155,7 @@ def test_changes_call_refuses_and_names_unknown_parameter(
         assert json.loads(body)["error"]["parameter"] == name.replace("%00", "\0")
 
 
-def test_changes_call_gives_documented_answer_to_moment_in_any_notation(
+def test_get_changes_gives_a_documented_answer_however_the_moment_is_written(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for moment in MOMENTS:
@@ -171,7 +171,7 @@ def test_changes_call_gives_documented_answer_to_moment_in_any_notation(
             assert json.loads(answer[2])["data"]["history"] == []
 
 
-def test_changes_call_refuses_long_time_span_without_author(
+def test_get_changes_refuses_long_time_span_without_author(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for query in (
@@ -189,7 +189,7 @@ def test_changes_call_refuses_long_time_span_without_author(
     assert json.loads(ask_raw(swapped)[2])["error"]["parameter"] == "from"
 
 
-def test_changes_call_refuses_token_that_was_altered_or_belongs_to_a_different_query(
+def test_get_changes_refuses_token_that_was_altered_or_belongs_to_a_different_query(
     store: Store, auditor: Client
 ) -> None:
     add_application_of_two_people(store)

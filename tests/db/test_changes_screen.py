@@ -102,7 +102,7 @@ def test_filter_says_so_when_a_service_is_entered_as_person_or_a_person_as_servi
     )
 
 
-def test_journal_entry_of_changes_page_has_login_moments_in_utc_and_path_without_values(
+def test_journal_entry_of_changes_page_has_login_of_author_and_utc_moments_and_path_without_values(
     application_of_two_people: Store, support: Client
 ) -> None:
     open_page(
@@ -129,7 +129,7 @@ def test_journal_entry_of_changes_page_has_login_moments_in_utc_and_path_without
     assert "4510" not in entry.query
 
 
-def test_journal_entry_of_changes_command_has_the_path(store: Store) -> None:
+def test_journal_entry_of_changes_command_has_path_filter_without_values(store: Store) -> None:
     run("--path", "/holders/[passport=4510 123456]/rate", "--author", "m.ivanov")
     [entry] = JournalEntry.objects.all()
     assert entry.query == "changes --author m.ivanov --path /holders/*/rate"
@@ -144,7 +144,10 @@ def test_download_of_changes_page_has_versions_of_the_page(
 
 @pytest.fixture
 def wide_change(store: Store) -> Store:
-    """Store an application; its second version changes 101 fields, one of them technical."""
+    """Store an application whose second version changes 101 fields.
+
+    The label of one field, `etag`, has the form "technical".
+    """
     names = [f"field{number:03}" for number in range(100)]
     for version in range(2):
         store.add("A1", version, dict.fromkeys([*names, "etag"], version), version)
@@ -195,7 +198,7 @@ def test_export_says_how_many_changes_are_left_out(
     )
 
 
-def test_note_for_client_says_how_many_changes_are_left_out(
+def test_timeline_exported_as_note_for_bank_client_says_how_many_changes_are_left_out(
     wide_change: Store, support: Client
 ) -> None:
     note = open_page(support, "history/product-instance/A1/", **{"as": "note"})
@@ -234,20 +237,21 @@ def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> datetime:
 
 
 def read_chips(page: str) -> dict[str, str]:
+    """Return the active filters that the page lists, as names and values."""
     return dict(re.findall(r"<li>([^<]*): <b>([^<]*)</b>", page))
 
 
 def read_bounds(page: str) -> list[str]:
-    """Return the bounds of the span in the fields of the filter."""
+    """Return the texts in the fields `from` and `to` of the filter form."""
     return re.findall(r'name="(?:from|to)" value="([^"]*)"', page)
 
 
 def read_head(answer: HttpResponse) -> dict[str, str]:
-    """Return the lines that describe an exported file."""
+    """Return the names and values at the top of an exported JSON file that describe the file."""
     return dict(json.loads(answer.content)["about"])
 
 
-def test_span_in_words_is_resolved_to_moments_in_chips_links_and_files(
+def test_filter_chips_and_links_and_files_have_moments_when_span_is_given_in_words(
     application_of_two_people: Store, support: Client, fixed_clock: datetime
 ) -> None:
     query = {"author": "m.ivanov", "from": "last Tuesday", "to": "Wednesday 10:00"}

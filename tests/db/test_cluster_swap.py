@@ -1,4 +1,5 @@
-"""chain_streams reads the ranges of a day: the next query runs while the rows of one are used."""
+"""chain_streams yields the rows of several queries in order, and starts a query while the rows of
+the query before it are read."""
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
@@ -29,12 +30,15 @@ def stream_values(reader: Connection, query: str) -> Generator[int]:
 
 
 def chain_queries(readers: list[Connection], *queries: str) -> Generator[int]:
-    """Chain the values of the queries. The readers take turns."""
+    """Return the values of all queries, chained by `chain_streams`.
+
+    The queries use the connections `readers` in turn.
+    """
     pairs = zip(cycle(readers), queries, strict=False)
     return chain_streams(readers, (stream_values(reader, query) for reader, query in pairs))
 
 
-def test_values_of_all_streams_come_in_order(readers: list[Connection]) -> None:
+def test_values_of_chained_queries_come_in_order_of_the_queries(readers: list[Connection]) -> None:
     queries = [f"SELECT generate_series({first}, {first + 4_999})" for first in (0, 5_000, 10_000)]
     empty = "SELECT 1 WHERE false"
     chained = chain_queries(readers, queries[0], empty, *queries[1:], empty)
@@ -42,7 +46,7 @@ def test_values_of_all_streams_come_in_order(readers: list[Connection]) -> None:
     assert list(chain_queries(readers)) == []
 
 
-def test_error_of_later_stream_is_raised_after_values_of_earlier_streams(
+def test_error_of_later_query_is_raised_after_values_of_earlier_queries(
     readers: list[Connection],
 ) -> None:
     values = chain_queries(readers, "SELECT generate_series(1, 3)", "SELECT 1 / 0")
@@ -51,7 +55,9 @@ def test_error_of_later_stream_is_raised_after_values_of_earlier_streams(
         next(values)
 
 
-def test_query_of_next_stream_is_cancelled_when_caller_stops(readers: list[Connection]) -> None:
+def test_query_started_ahead_is_cancelled_when_caller_stops_reading(
+    readers: list[Connection],
+) -> None:
     """Without the cancellation the caller would wait for an hour."""
     with closing(chain_queries(readers, "SELECT 1", "SELECT 2 FROM pg_sleep(3600)")) as values:
         assert next(values) == 1

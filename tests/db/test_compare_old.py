@@ -33,7 +33,7 @@ def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.fixture
 def old_service(store: Store, old: OldServiceServer) -> OldServiceServer:
-    """Store the application A1 and a child with the same versions in Annals and the old service."""
+    """Store equal versions of the application A1 and of one child in Annals and the old service."""
     for add_version in (store.add, old.add_version):
         add_version(
             "A1", 0, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, minute(0), author=None

@@ -35,7 +35,7 @@ def add_read_partition(topic: str, partition: int = 0, **columns: Any) -> Ledger
     The brokers last confirmed the end offset two minutes ago.
 
     Args:
-        columns: Columns of the row with different values.
+        columns: Values that replace default values of the row, by column.
     """
     columns.setdefault("end_known_at", NOW - timedelta(minutes=2))
     return create_ledger_row(topic, partition=partition, **columns)

@@ -122,7 +122,11 @@ def flip_names(plain: Connection, id: str = "A1", day: date = DAY) -> None:
 
 
 def list_flips(value: Any) -> list[Any]:
-    """Return variants of the value with one bit flipped, or a text if the value is None."""
+    """Return damaged variants of the value of a column.
+
+    In each variant one bit is flipped. The last variant of a list is None. The only variant of None
+    is a text.
+    """
     if value is None:
         return ["somebody"]
     return list(_FLIPS[type(value)](value))

@@ -1,4 +1,5 @@
-"""Annals detects a distributed database, and reports that DATABASE_URL names a Citus worker."""
+"""Annals detects a distributed database, and reports an error if DATABASE_URL names a Citus
+worker."""
 
 from collections.abc import Iterator
 

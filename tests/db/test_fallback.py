@@ -1,7 +1,4 @@
-"""Timelines that also have versions from the old service.
-
-Together they form one history, and its pages have each version once.
-"""
+"""Timelines join the versions of the store and of the old service, and list each version once."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -402,7 +399,7 @@ def test_field_history_pages_have_every_value_after_old_service_failed_for_one_p
     ]
 
 
-def test_page_token_is_accepted_after_last_day_of_old_service(
+def test_page_token_is_accepted_after_last_day_on_which_old_service_is_asked(
     application_in_both_services: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = get_data(support, API, pageSize=2)

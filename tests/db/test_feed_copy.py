@@ -1,4 +1,4 @@
-"""The program of docs/api.md keeps a copy equal to the store, including late versions."""
+"""The example program in docs/api.md keeps a copy equal to the store, including late versions."""
 
 import itertools
 import json
@@ -53,15 +53,15 @@ ROUND = timedelta(days=1) / ROUNDS
 
 
 class SimulatedVersion(NamedTuple):
-    """A version that a writer stores in one round. The moment of the version can be long before
-    the round."""
+    """A version that a writer stores on the simulated day.
+
+    The moment of the version can be long before the simulated time at which the version is stored.
+    """
 
     id: str
     version: int
     moment: datetime
-    is_late_by_quarantine: (
-        bool  # its message goes to quarantine, and is stored by a retry in a later round
-    )
+    is_late_by_quarantine: bool  # its message goes to quarantine, and is stored by a later retry
 
     def encode(self, source: TopicPartition) -> bytes:
         return make_value(
@@ -74,9 +74,12 @@ class SimulatedVersion(NamedTuple):
 
 
 def simulate_day(random: Random, prefix: str) -> list[list[SimulatedVersion]]:
-    """Return the versions that one writer stores in a simulated day: one list for each round.
+    """Return the versions that one writer stores on the simulated day.
 
     A quarter of the versions are stored minutes to hours after their moments.
+
+    Returns:
+        For each of the ROUNDS rounds of the day, the versions that the writer stores in this round.
     """
     rounds: list[list[SimulatedVersion]] = [[] for _ in range(ROUNDS)]
     for document in range(12):
@@ -95,11 +98,11 @@ def simulate_day(random: Random, prefix: str) -> list[list[SimulatedVersion]]:
 
 
 class Simulation:
-    """A simulated day in which three concurrent writers store changes.
+    """A simulated day on which three concurrent writers store versions.
 
-    The store reports that it is complete up to the simulated clock, which does not wait for the
-    writers. So besides the versions that the test stores late on purpose, others are late by
-    chance.
+    The simulated clock moves in ROUNDS steps, the rounds. The store reports that it is complete up
+    to this clock, which does not wait for the writers. So more versions are late than those that
+    the test stores late on purpose.
     """
 
     def __init__(self, seed: int) -> None:
@@ -147,7 +150,7 @@ class Simulation:
         rounds: list[list[SimulatedVersion]],
         random: Random,
     ) -> None:
-        """Write two batches in each round: messages to store, and then messages to quarantine.
+        """Write two batches in each round of the day: first valid, then bad messages.
 
         A message goes to quarantine if the window of the batch ends before the day of the version.
         """
@@ -202,7 +205,7 @@ class Simulation:
         return claim.next_offset != before
 
     def _retry(self) -> None:
-        """Retry quarantined messages until the last round, and pack the day in the middle round."""
+        """Retry quarantined messages until the simulated day is over. At noon, pack the day."""
         is_packed = False
         with open_connection() as plain:
             while self.round < ROUNDS:
@@ -223,10 +226,10 @@ def served_address(live_server: LiveServer) -> Iterator[str]:
 
 
 def run_program(address: str, copy: Path, most_files: int | None = None) -> bool:
-    """Run the program of docs/api.md, and return whether it ended by itself.
+    """Run the example program in docs/api.md. Return whether the program ended without a kill.
 
     Args:
-        most_files: Kill the program when it has written this many files. None lets it end.
+        most_files: Kill the program when it has written this many files. None: do not kill it.
     """
     environment = {**os.environ, "API": address, "COPY": str(copy)}
     command = [sys.executable, "-c", FEED]
@@ -258,7 +261,8 @@ def read_copy(copy: Path) -> dict[str, object]:
 def read_store() -> dict[str, object]:
     """Unpack the day, and return all snapshots in the tables.
 
-    The keys are the names of the files in which the program of docs/api.md stores the snapshots.
+    The keys are the names of the files in which the example program in docs/api.md stores the
+    snapshots.
     """
     with connect_plainly() as owner:
         unpack_day(owner, get_root(), START.date())

@@ -37,14 +37,19 @@ NEWER = f"form_{forms.FORM + 1}_needs_stop"
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the wait for sessions to announce their form of data: an earlier release never
-    does."""
+    """Shorten the time for which packing waits until each session has announced its form of data.
+
+    A session of an earlier release never announces its form, so packing waits for the full time.
+    """
     monkeypatch.setattr(forms, "ANNOUNCED_S", 0.3)
 
 
 @pytest.fixture(autouse=True)
 def no_mark(tables: None) -> Iterator[None]:
-    """Remove the mark that the database has packed days, before and after the test."""
+    """Remove the mark of a database with packed days, before and after the test.
+
+    The mark is a row in the table of migrations.
+    """
     forget_marks()
     yield
     forget_marks()
@@ -89,7 +94,9 @@ def test_pack_is_refused_and_names_connected_session_of_earlier_release(
     assert is_packed()
 
 
-def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Connection) -> None:
+def test_maintain_does_all_steps_but_packing_and_says_why_when_earlier_release_is_connected(
+    filled: Connection,
+) -> None:
     with connect_plainly(application_name="annals") as earlier:
         code, out, _ = run_partitions("maintain", "--json")
         answer = json.loads(out)

@@ -221,7 +221,9 @@ def test_version_gap_can_end_at_largest_version_number(committed: Store) -> None
     assert read.fetch_sums()[0].versions == 2**31 - 2
 
 
-def test_repeated_versions_do_not_open_a_known_gap_again(committed: Store) -> None:
+def test_version_gap_is_recorded_once_when_a_producer_uses_the_numbers_around_it_again(
+    committed: Store,
+) -> None:
     for minutes in (0, 1, 2000):
         committed.add("A1", 0, {}, minutes)
         committed.add("A1", 2, {}, minutes)

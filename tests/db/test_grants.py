@@ -244,7 +244,7 @@ def test_web_cannot_create_superuser_or_password() -> None:
         assert plain.execute(row, ("of-a-provider",)).rowcount == 1
 
 
-def test_web_can_change_only_last_login_of_superuser() -> None:
+def test_web_can_change_no_column_of_a_superuser_except_last_login() -> None:
     """An attacker who controls the web cannot disable a break-glass login."""
     user = create_break_glass_login("breakglass", NOW)
     changes = (

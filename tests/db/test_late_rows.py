@@ -45,14 +45,14 @@ NAME = days.build_partition_name(TABLE, OLD)
 
 @pytest.fixture(autouse=True)
 def writer(transactional_db: None, ingested: Ingested, plain: Connection) -> Ingested:
-    """Return a writer that has stored three rows of an old day, which is sealed."""
+    """Seal the day OLD, and return a writer that has stored three rows of this day."""
     ingested.write(make_old_message("a"), make_old_message("b"), make_old_message("c"))
     seal_day(plain, ROOT, OLD)
     return ingested
 
 
 def make_old_message(id: str, **changes: Any) -> bytes:
-    """Return a message of the old day."""
+    """Return a message with a version of the day OLD."""
     return make_value(id=id, updatedAt=MOMENT.replace(tzinfo=None).isoformat(), **changes)
 
 
@@ -169,7 +169,7 @@ def test_batch_with_only_versions_of_today_does_not_query_seals(
 
 @pytest.fixture
 def unsealed_writer(writer: Ingested, plain: Connection) -> Ingested:
-    """Delete the seal of the old day, and return the writer that has stored three rows of it."""
+    """Delete the seal of the day OLD. Return a writer that has stored three rows of this day."""
     plain.execute("DELETE FROM day_seal")
     plain.execute("DELETE FROM sealed_day")
     return writer
@@ -269,7 +269,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def archive_and_drop_day(archive: Archive | None, accept_changed: date | None = None) -> None:
-    """Drop the old day as `partitions maintain` drops a day that is older than retention.
+    """Drop the day OLD as `partitions maintain` drops a day that is older than retention.
 
     The day is archived before, unless `archive` is None.
     """

@@ -346,7 +346,7 @@ def test_token_of_the_late_list_is_refused_after_database_was_restored_to_earlie
 
 @pytest.fixture
 def ingested(tables: None) -> Iterator[Ingested]:
-    """Yield a writer for tests without an enclosing transaction, so that reads of a feed commit.
+    """Yield a writer. The test runs outside a transaction, so that each read of a feed commits.
 
     A read of a feed locks the horizon until the transaction of the read ends. A writer waits for
     this lock.
@@ -421,7 +421,7 @@ def fetch_feed_page(
     return ask_feed
 
 
-def test_changes_call_gives_late_versions_with_application_id_and_title(
+def test_get_changes_gives_late_versions_with_application_id_and_title(
     store: Store, fetch_feed_page: Callable[..., Any]
 ) -> None:
     store.add("A1", 0, {"name": "Loan"}, 0)

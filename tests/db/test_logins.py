@@ -103,12 +103,12 @@ def test_login_cannot_get_rights_of_second_role(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
-def test_login_of_process_does_not_own_tables(role: str) -> None:
+def test_database_login_of_web_or_consumer_is_neither_superuser_nor_owner(role: str) -> None:
     with create_member(role) as login, psycopg.connect(build_url(login)) as plain:
         assert privileges.explain_wrong_login(plain) is None
 
 
-def test_process_login_that_is_superuser_or_owner_is_reported() -> None:
+def test_database_login_that_is_superuser_or_owns_the_tables_is_reported() -> None:
     with open_connection("test-owner") as plain:
         actual = privileges.explain_wrong_login(plain) or ""
         assert re.match(r"The database login '\w+' of this process is a superuser", actual)

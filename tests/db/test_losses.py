@@ -106,10 +106,10 @@ def test_catching_up_never_ends_when_messages_arrive_as_fast_as_they_are_read(
     )
 
 
-def test_catching_up_never_ends_for_halted_partition(
+def test_forecast_says_that_halted_topic_partition_never_catches_up(
     four_partitions_behind: None, client: Client
 ) -> None:
-    """The forecasts of other topic partitions do not depend on the halted one."""
+    """The forecasts of the other topic partitions do not depend on the halted topic partition."""
     Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     assert (forecasts[TOPICS[0], 0].catch_up_seconds, forecasts[TOPICS[0], 0].is_halted) == (

@@ -327,7 +327,7 @@ def test_export_counts_quarantined_messages_of_exported_days(
     assert json.loads(output)["quarantined"] == 1
 
 
-def test_page_queries_quarantine_once(
+def test_quarantine_is_queried_only_once_for_one_answer_or_page(
     stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored.write(make_version_message(4, type="no such"))

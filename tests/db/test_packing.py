@@ -71,10 +71,10 @@ ROOT, TASK = get_root(), BY_NAME["product-task"]
 
 
 def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
-    """Store versions of random documents.
+    """Store versions of random documents on one day.
 
-    Some are alike. Some have numbers that are repeated, missing or out of order. Some are deletions
-    without a snapshot, and some are too large to share a block.
+    Some version numbers of a document are missing, used twice, or not in the order of the moments.
+    Some versions are deletions without a snapshot. Some snapshots are too large to share a block.
     """
     random = Random(seed)
     for entity in (ROOT, TASK):

@@ -69,7 +69,7 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
 
 
 @pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
-def test_day_with_doubled_version_is_neither_sealed_nor_packed(
+def test_day_in_which_one_version_is_stored_twice_is_not_sealed_or_packed_or_unpacked(
     doubled_day: Ingested, plain: Connection
 ) -> None:
     day_table = days.locate_day(plain, TABLE, OLD)
@@ -93,7 +93,7 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("in_blocks", [False, True])
 @pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
-def test_repair_keeps_one_row_of_each_doubled_version(
+def test_repair_keeps_one_row_of_each_version_that_is_stored_twice(
     sealed: bool,
     in_blocks: bool,
     doubled_day: Ingested,
@@ -137,7 +137,7 @@ def test_repair_keeps_one_row_of_each_doubled_version(
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
 @pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
-def test_sealed_day_is_repaired_when_versions_were_doubled_after_sealing(
+def test_sealed_day_is_repaired_when_versions_were_stored_a_second_time_after_sealing(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
     """`maintain` sealed and packed the day. Then an earlier release stored versions again and noted

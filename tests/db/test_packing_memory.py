@@ -35,7 +35,7 @@ def fill(plain: Connection, versions: int, size: int) -> None:
 
 
 def measure_growth(act: Callable[[], object]) -> int:
-    """Return by how many bytes the memory of the process grew at most during `act`."""
+    """Return the peak growth of the memory of this process during `act`, in bytes."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _memory("VmRSS")

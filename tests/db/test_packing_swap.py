@@ -100,7 +100,10 @@ def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
 
 @pytest.fixture
 def autovacuum_of_the_day(filled: list[tuple[str, int]]) -> Iterator[None]:
-    """Have autovacuum process the day's table for half a minute, with a pause after each page."""
+    """Let autovacuum work on the day's table during the test.
+
+    Autovacuum pauses after each page, so that it needs half a minute for the table.
+    """
     with connect_plainly() as plain:
         plain.execute(
             f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -497,7 +500,7 @@ def test_packed_day_refuses_second_row_of_a_version(
 
 
 @pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
-def test_packed_day_refuses_replicated_or_updated_row_with_a_version_that_it_already_has(
+def test_packed_day_refuses_row_from_replication_or_update_that_would_store_a_version_twice(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     pack_root(plain)

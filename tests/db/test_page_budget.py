@@ -40,7 +40,7 @@ from tests.db.store import HOST, Store, minute
 
 @dataclass(frozen=True)
 class DrawnVersion:
-    """A random version of the document A1."""
+    """A random version of the application A1."""
 
     version: int
     minute: int  # of few values, so that versions share a moment
@@ -70,7 +70,7 @@ FILTERS = st.builds(
 
 @contextmanager
 def store_history(store: Store, history: list[DrawnVersion]) -> Iterator[None]:
-    """Store a history of A1 in a transaction that is rolled back at the end of the `with` block."""
+    """Store versions of the application A1, and roll them back at the end of the `with` block."""
     with transaction.atomic():
         for change in history:
             write(store, change)
@@ -449,7 +449,7 @@ def test_children_without_version_at_moment_are_read_in_batches_within_budget(
     st.sampled_from(TimelineOrder),
     st.integers(1, 4),
 )
-def test_each_version_is_on_one_page_when_versions_arrive_between_pages(
+def test_each_version_is_on_exactly_one_page_when_versions_arrive_between_pages(
     store: Store,
     history: list[DrawnVersion],
     late: list[DrawnVersion],

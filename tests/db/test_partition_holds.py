@@ -99,7 +99,7 @@ def test_ledger_with_wrong_sums_holds_all_old_days() -> None:
     assert find_holds() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
 
 
-def test_unread_messages_hold_days_from_the_day_of_the_newest_message_that_was_read() -> None:
+def test_unread_messages_hold_the_day_of_the_newest_read_message_and_all_later_days() -> None:
     seen = timezone.now()
     ledger = add_ledger_row(
         high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen

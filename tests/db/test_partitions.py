@@ -70,7 +70,7 @@ def test_maintain_creates_days_of_the_window_once() -> None:
     assert execute_plans(make_policy()) == StepResult()
 
 
-def test_sum_of_two_step_results_includes_every_field() -> None:
+def test_adding_a_step_result_to_a_total_adds_every_field() -> None:
     step = StepResult(
         created=["created"],
         dropped=["dropped"],
@@ -127,7 +127,9 @@ def test_unattached_tables_with_names_like_partitions_are_not_changed(plain: Con
             plain.execute(f"DROP TABLE {name}")
 
 
-def test_open_transaction_delays_only_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_transaction_delays_dropping_of_days_but_not_their_creation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.3)
     with connect_plainly() as plain:
         for number in (-5, -4):
@@ -164,7 +166,7 @@ def test_connection_lost_while_archiving_one_day_does_not_stop_other_days(
                 plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
         def archive_rest(self, plain: days.Connection, table: str, of: date) -> None:
-            """Do nothing: there are no archived days to check."""
+            """Do nothing: no day gets rows after the call of `archive`."""
 
     for table in TABLES[:2]:
         for number in (-6, -5, -4):
@@ -247,7 +249,9 @@ def test_status_of_table_counts_days_ahead_missing_days_and_overdue_days(plain: 
     assert load_statuses(make_policy())[1].ahead == -1
 
 
-def test_partitions_plan_and_maintain_and_list_report_the_days(small_window: Any) -> None:
+def test_days_are_reported_by_partitions_plan_and_by_maintain_and_by_list(
+    small_window: Any,
+) -> None:
     retire_all_topics()
     code, out, _ = run_partitions("plan", "--json")
     planned = json.loads(out)

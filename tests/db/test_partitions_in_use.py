@@ -33,9 +33,9 @@ MAX_WAIT_MS = 200
 
 @dataclass
 class DayWriter:
-    """A writer of rows of all days of a window, like the consumer.
+    """A simulated consumer, which stores rows in the days of a span in turn.
 
-    A lock that takes longer than MAX_WAIT_MS is an error.
+    A lock for which it waits longer than MAX_WAIT_MS is an error.
     """
 
     longest: float = 0.0  # seconds of the slowest statement that took the lock

@@ -57,7 +57,7 @@ def test_people_import_counts_added_changed_and_unchanged_people(
         ),
     ],
 )
-def test_wrong_people_file_changes_nothing_and_names_line(
+def test_import_of_wrong_people_file_reports_line_of_error_and_changes_nothing(
     tmp_path: Path, text: str, sentence: str
 ) -> None:
     file = tmp_path / "people.csv"

@@ -1,5 +1,5 @@
-"""Messages in quarantine: retried, given up, discarded and read again, and counted in the
-ledger."""
+"""Messages in quarantine can be retried, discarded, and read again from Kafka. The ledger counts
+them."""
 
 import json
 import threading
@@ -43,9 +43,9 @@ EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
 
 
 def quarantine_messages_from_the_future(ingested: Ingested, *bodies: bytes) -> None:
-    """Quarantine messages because they are dated after the last day of an earlier window.
+    """Write messages with an earlier window, so that they are quarantined as `in_the_future`.
 
-    In the current window they are valid, so that a retry can store them.
+    In the current window the messages are valid, so that a retry can store them.
     """
     ingested.write(*bodies, window=EARLIER)
     assert {message_row["reason"] for message_row in list_quarantined()} == {"in_the_future"}
@@ -163,7 +163,7 @@ def test_retry_stores_good_messages_beside_a_bad_one(ingested: Ingested) -> None
     assert find_faults() == []
 
 
-def test_pauses_between_retries_grow_until_message_has_failed(ingested: Ingested) -> None:
+def test_pauses_between_retries_grow_until_no_attempts_are_left(ingested: Ingested) -> None:
     ingested.write(b"bad")
     pauses = []
     for attempt in range(1, messages.MAX_ATTEMPTS + 1):

@@ -262,8 +262,8 @@ def test_thousands_of_bad_rows_in_one_batch_are_quarantined(
 def test_first_good_row_of_a_version_is_stored_when_batch_has_many_bad_rows(
     ingested: Ingested,
 ) -> None:
-    """The first good row of a version is stored, an equal one is repeated, and a different one is
-    quarantined. For version x, which is already stored, the stored row counts as the first one."""
+    """A later row of a version counts as repeated if it equals the first good row, and is
+    quarantined if it differs. For the version of x, the row that is already stored is the first."""
     ingested.write(make_value(id="x"))
     other_row = make_value(id="a", author="other")
     ingested.write(

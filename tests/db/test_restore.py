@@ -216,7 +216,7 @@ def index_names(plain: Connection) -> list[str]:
 
 
 @pytest.mark.parametrize("action", ["restore", "release", "forget"])
-def test_commands_restore_and_release_and_forget_are_refused_while_run_lock_is_held(
+def test_restore_or_release_or_forget_is_refused_while_run_lock_is_held(
     with_archive: None, action: str
 ) -> None:
     more = ["--why", "a test"] if action == "forget" else []

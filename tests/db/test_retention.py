@@ -35,10 +35,11 @@ def remove_old_messages(days_later: int) -> int:
         return messages.remove_old_messages(plain, window, HOLD, get_moment_after(days_later))
 
 
-def store_four_fates(ingested: Ingested) -> None:
+def quarantine_four_messages_with_different_statuses(ingested: Ingested) -> None:
     """Quarantine four messages at the offsets 0 to 3.
 
-    The first is stored by a retry, the second discarded, the third given up, and the fourth waits.
+    A retry stores the first message. The second message is discarded. The third message has no
+    attempts left. The fourth message waits for a retry.
     """
     batch = ingested.make_batch()
     ingested.fill(batch, make_value(id="secret"), window=EARLIER)
@@ -59,7 +60,7 @@ def store_four_fates(ingested: Ingested) -> None:
 
 
 def test_retention_removes_quarantined_messages_and_keeps_counts(ingested: Ingested) -> None:
-    store_four_fates(ingested)
+    quarantine_four_messages_with_different_statuses(ingested)
     before = read_counts()
     assert remove_old_messages(90) == 0
     assert remove_old_messages(91) == 2
@@ -93,8 +94,10 @@ def test_quarantined_message_is_removed_with_day_of_its_version(
     assert find_faults() == []
 
 
-def test_retention_removes_thousands_of_messages_in_short_transactions(ingested: Ingested) -> None:
-    """Messages that a worker has locked are left for the next run."""
+def test_retention_removes_thousands_of_quarantined_messages_and_skips_locked_ones(
+    ingested: Ingested,
+) -> None:
+    """The next run removes the messages that a retry had locked."""
     ingested.write(*[b"bad"] * 2_500)
     with open_connection() as worker, worker.transaction():
         assert len(messages.lock_messages(worker, MessageSelection(), 10)) == 10

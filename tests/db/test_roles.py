@@ -51,19 +51,19 @@ def test_production_deactivates_demo_logins_that_have_a_fast_password_hash(setti
 
 @pytest.mark.parametrize("requested", [has_permission, has_explicit_permission])
 def test_permission_is_cached_until_it_changes(requested: Any) -> None:
-    def answer() -> tuple[bool, bool]:
-        """Load the login, and return the permission and whether the check ran SQL queries."""
+    def check_permission() -> tuple[bool, bool]:
+        """Return whether the login has the permission, and whether the check ran SQL queries."""
         user = User.objects.get(username="ops")
         with CaptureQueriesContext(connection) as queries:
             actual = requested(user, HISTORY)
         return actual, len(queries) > 0
 
     user = User.objects.get(username="ops")
-    assert [answer(), answer()] == [(False, True), (False, False)]
+    assert [check_permission(), check_permission()] == [(False, True), (False, False)]
     user.groups.add(Group.objects.get(name="support"))
-    assert [answer(), answer()] == [(True, True), (True, False)]
+    assert [check_permission(), check_permission()] == [(True, True), (True, False)]
     User.objects.filter(pk=user.pk).update(is_active=False)  # as another process does it
-    assert answer() == (False, False)
+    assert check_permission() == (False, False)
     User.objects.filter(pk=user.pk).update(is_active=True, is_superuser=True)
     user.groups.clear()
-    assert answer() == (requested is has_permission, requested is has_explicit_permission)
+    assert check_permission() == (requested is has_permission, requested is has_explicit_permission)

@@ -1,6 +1,7 @@
-"""Rows of days that are older than the window or do not exist.
+"""Rows of days that are older than the window or that do not have a table.
 
-They are stored while the day exists, and expired when it is gone. They never stop other rows.
+A row that is older than the window is stored if the table of its day still exists, and otherwise
+counts as expired. If the table of one day cannot be created, rows of other days are stored.
 """
 
 from collections.abc import Iterator
@@ -140,10 +141,10 @@ def test_late_row_counts_as_expired_when_its_day_is_dropped_before_the_write(
 
 
 @pytest.mark.plain_only("only DETACH CONCURRENTLY leaves a day half dropped")
-def test_message_with_other_content_counts_as_expired_when_its_day_is_detached_meanwhile(
+def test_message_that_differs_from_stored_version_expires_when_day_is_detached_during_the_write(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stored version, with which the message would be compared, is gone."""
+    """The stored version, with which the message would be compared, is no longer in the table."""
     days.create_partition(plain, ROOT.table, OLD)
     ingested.write(make_noon_message(OLD, id="late"))
     real = slow_path.split_new_and_known

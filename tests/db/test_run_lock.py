@@ -29,7 +29,10 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 @pytest.fixture
 def two_pooled_sessions() -> None:
-    """Put two sessions into the pool, so that the next session is not the one used last."""
+    """Put two sessions into the connection pool.
+
+    Code that closes a connection and connects again then gets a different session.
+    """
     barrier = threading.Barrier(2)
 
     def use() -> None:
@@ -44,7 +47,10 @@ def two_pooled_sessions() -> None:
 
 
 def wait_until_free() -> None:
-    """Wait until no session has the run lock: a closed session ends a moment later."""
+    """Wait until no session has the run lock.
+
+    The server ends a session only a moment after the client has closed the connection.
+    """
     with connect_plainly() as plain:
         plain.execute("SET lock_timeout = '20s'")
         plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])

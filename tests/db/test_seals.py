@@ -41,8 +41,10 @@ ROWS = 950
 
 @pytest.fixture
 def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> None:
-    """Store a day of ROWS rows, sealed in ranges of 100: the ids id000 to id094, ten versions
-    each."""
+    """Store a day of ROWS rows: ten versions of each of the ids id000 to id094.
+
+    A seal of this day has one digest for every 100 rows.
+    """
     monkeypatch.setattr(canonical, "RANGE_ROWS", 100)
     days.create_partition(plain, TABLE, OLD)
     plain.execute(

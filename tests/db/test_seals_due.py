@@ -247,7 +247,7 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
-def test_night_reads_partitions_again_only_after_it_changed_days(
+def test_night_reads_list_of_partitions_again_only_after_it_created_or_dropped_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     record_all_topics_as_read()
