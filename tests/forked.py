@@ -158,7 +158,7 @@ def _become_command(
         setattr(importlib.import_module(module), name, value)
     code = 1
     try:
-        _reload_settings_after_check()
+        _patch_prepare_environment()
         from annals.management.command_line import main as command
 
         command(["annals", *arguments])
@@ -177,8 +177,11 @@ def _become_command(
         os._exit(code)
 
 
-def _reload_settings_after_check() -> None:
-    """Let start.prepare_environment() also make Django read annals.settings again."""
+def _patch_prepare_environment() -> None:
+    """Replace start.prepare_environment() by a function that also reloads the settings of Django.
+
+    The function calls the original one first, which checks the settings.
+    """
     from annals.web import start
 
     prepare = start.prepare_environment

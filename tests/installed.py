@@ -83,7 +83,7 @@ class InstalledAnnals:
     def run_command(
         self, *arguments: str, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the program annals in the folder."""
+        """Run the installed program `annals` with `self.folder` as working directory."""
         return subprocess.run(
             [self.root / "bin" / "annals", *arguments],
             env={**self.env, **(env or {})},

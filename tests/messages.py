@@ -28,7 +28,7 @@ def get_today() -> date:
 def make_fields(**changes: Any) -> dict[str, Any]:
     """Return the fields of a good message, with some changes.
 
-    A change to `...` leaves the field out.
+    A field that is changed to Ellipsis is left out.
     """
     all_fields = {
         "id": "02xdf2pQLJL5mLfJZodiHa",

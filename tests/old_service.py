@@ -105,7 +105,7 @@ class OldServiceServer:
         self.versions.append(OldVersion(id, version, moment, text, **{"type": kind, **columns}))
 
     def make_answer(self, path: str) -> tuple[int, str]:
-        """Return the status and the body that the contract defines."""
+        """Return the HTTP status and body with which the old service answers a GET of `path`."""
         parts = urlsplit(path)
         parameters = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         versions = self._select_versions(

@@ -53,8 +53,8 @@ def get_noon_ago(number: int) -> datetime:
     return clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=number)
 
 
-def fill(*days_ago: int) -> None:
-    """Store one application on each UTC day that is one of `days_ago` days before today."""
+def store_application_on_days(*days_ago: int) -> None:
+    """Store one application on each of these UTC days: 0 is today, 1 is yesterday."""
     with connect_plainly() as plain:
         for number in days_ago:
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
@@ -70,7 +70,7 @@ def test_maintain_does_not_seal_empty_days_and_seals_day_filled_by_a_backfill() 
     assert list_sealed_days() == []
     record_all_topics_as_read()
     assert run_partitions("maintain")[0] == 0  # everything is read, and the days have no rows
-    fill(8)
+    store_application_on_days(8)
     assert run_partitions("verify")[0] == 0
     assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
@@ -79,7 +79,7 @@ def test_maintain_does_not_seal_empty_days_and_seals_day_filled_by_a_backfill() 
 
 def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
     record_all_topics_as_read()
-    fill(8, 6, 5, 0)
+    store_application_on_days(8, 6, 5, 0)
     code, out, _ = run_partitions("maintain", "--json")
     assert code == 0
     assert json.loads(out)["sealed"] == [
@@ -101,7 +101,7 @@ def test_day_with_only_dead_rows_is_not_sealed() -> None:
     for _ in range(2):
         code, out, err = run_partitions("maintain")
         assert (code, err, "broken 0" in out, list_sealed_days()) == (0, "", True, [])
-    fill(8)
+    store_application_on_days(8)
     assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
@@ -110,7 +110,7 @@ def test_no_day_is_sealed_when_setting_seal_days_is_0(monkeypatch: pytest.Monkey
     variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     record_all_topics_as_read()
-    fill(8)
+    store_application_on_days(8)
     assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == []
 
@@ -132,7 +132,7 @@ def test_day_is_not_sealed_while_messages_for_it_may_be_unread(
             record_topic_as_read(topic)
     if migration is not None:
         record_topic_as_read(MIGRATION, newest_timestamp=clock.now(), **migration)
-    fill(8)
+    store_application_on_days(8)
     code, out, _ = run_partitions("maintain")
     assert (code, list_sealed_days()) == (0, [])
     assert f"{TABLE}: 1 day not sealed: {reason}" in out
@@ -144,7 +144,7 @@ def test_day_is_not_sealed_while_messages_for_it_may_be_unread(
 
 def test_day_with_quarantined_message_is_not_sealed() -> None:
     record_all_topics_as_read()
-    fill(8, 7)
+    store_application_on_days(8, 7)
     create_quarantined(day=get_noon_ago(8).date(), status=Quarantined.Status.FAILED)
     # --force drops days that left retention, but never forces a seal.
     assert run_partitions("maintain", "--force")[0] == 0
@@ -153,7 +153,7 @@ def test_day_with_quarantined_message_is_not_sealed() -> None:
 
 def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None:
     days.create_partition(plain, TABLE, get_noon_ago(7).date())
-    fill(1, 0)
+    store_application_on_days(1, 0)
     for number, reason in ((7, "has no rows"), (1, "sealed before"), (0, "sealed before")):
         code, _, err = run_partitions(
             "seal", str(get_noon_ago(number).date()), "--entity", "product-instance"
@@ -175,7 +175,7 @@ def make_document_too_large(number: int) -> None:
 
 def test_day_with_document_too_large_to_read_does_not_stop_other_days(plain: Connection) -> None:
     record_all_topics_as_read()
-    fill(8, 7, 6)
+    store_application_on_days(8, 7, 6)
     make_document_too_large(7)
     code, out, err = run_partitions("maintain")
     name = days.build_partition_name(TABLE, get_noon_ago(7).date())
@@ -211,7 +211,7 @@ def test_lost_connection_while_one_day_is_sealed_does_not_stop_other_days(
 
     monkeypatch.setattr(seal, "seal_day", seal_or_lose_connection)
     record_all_topics_as_read()
-    fill(8, 7)
+    store_application_on_days(8, 7)
     code, out, _ = run_partitions("maintain", "--json")
     assert code == 2
     answer = json.loads(out)
@@ -225,10 +225,10 @@ def test_lost_connection_while_one_day_is_sealed_does_not_stop_other_days(
 
 
 def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise another run could take the lock between two steps. This run would then end without
-    sealing the days and recording its work."""
+    """If the lock were free between two steps, a second run could take the lock. The first run
+    would then end without sealing the days and recording its work."""
     record_all_topics_as_read()
-    fill(8)
+    store_application_on_days(8)
     attempts = []
     with connect_plainly() as other_session:
 
@@ -251,7 +251,7 @@ def test_night_reads_list_of_partitions_again_only_after_it_created_or_dropped_d
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     record_all_topics_as_read()
-    fill(8)
+    store_application_on_days(8)
     read, reads = catalog.read_partitions, []
 
     def count_read(*arguments: Any) -> list[catalog.Partition]:
@@ -269,7 +269,7 @@ def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     record_all_topics_as_read()
-    fill(8)
+    store_application_on_days(8)
 
     def lose_connection(_: nightly.NightContext) -> StepResult:
         connection.connection.close()
@@ -286,7 +286,7 @@ def test_step_that_fails_is_named_and_does_not_stop_other_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     record_all_topics_as_read()
-    fill(8)
+    store_application_on_days(8)
 
     def ask_missing_table(_: nightly.NightContext) -> StepResult:
         connection.connection.execute("SELECT FROM missing")

@@ -154,7 +154,7 @@ def test_missing_quarantine_row_counts_as_a_ledger_fault() -> None:
     assert get_faults(StoreCollector()) == 0
 
 
-def test_only_first_metrics_scrape_queries_messages_that_were_stored_or_discarded() -> None:
+def test_settled_messages_in_quarantine_are_queried_only_at_first_scrape_of_metrics() -> None:
     add_quarantined("not_json", "new", "resolved")
     collector = StoreCollector()
     with CaptureQueriesContext(connection) as first:

@@ -1,4 +1,4 @@
-"""Commands show texts of others without letting them control the terminal."""
+"""Commands print texts from messages and from the old service, and escape control characters."""
 
 import pytest
 from django.core.management import call_command
@@ -65,7 +65,7 @@ def test_gaps_and_trace_commands_escape_control_characters(hostile_message: Quar
         assert "k\\x1b[2J\\n12 would be discarded" in text, words
 
 
-def test_compare_old_escapes_control_characters_in_names_from_old_service(
+def test_command_compare_old_escapes_control_characters_in_names_from_old_service(
     store: Store, old: OldServiceServer, own_breaker: object
 ) -> None:
     store.add("A1", 0, {FORGED: 1}, minute(0), author=None)

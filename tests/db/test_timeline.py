@@ -221,7 +221,7 @@ def test_comparison_fails_when_day_is_dropped_before_large_snapshots_were_read(
         timeline.compare_versions(HOST, ROOT, "A1", 4, 5)
 
 
-def test_page_shows_first_version_stored_after_an_earlier_request_found_nothing(
+def test_second_request_finds_document_when_first_version_is_stored_during_first_request(
     store: Store, run_after_statement: Any
 ) -> None:
     run_after_statement("FROM product_instance_aud", lambda: store.add("A1", 0, {"rate": 1}, 0))

@@ -122,8 +122,8 @@ def test_timeline_says_never_arrived_when_version_before_the_missing_one_is_far_
 def test_reason_for_missing_version_is_unknown_when_version_before_it_is_about_to_expire(
     store: Store,
 ) -> None:
-    """The missing version 1 can be dated a little before version 0, on a day that retention has
-    removed. So version 1 either expired or never arrived."""
+    """Clocks differ, so the moment of the missing version 1 can be earlier than that of version 0,
+    and on a day that retention has removed. Version 1 either expired or never arrived."""
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 2, {}, 1)
     assert (list(fetch_newest().missing), fetch_newest().missing_reason) == ([1], Absence.UNKNOWN)
@@ -253,13 +253,13 @@ FIRST_HOUR, LAST_HOUR = -150, 50  # hours from the start of retention
 
 @dataclass(frozen=True)
 class PlannedEvent:
-    """A change of the document that a test plans. Numbers are hours."""
+    """A random change of the document in a test. The numeric fields count hours."""
 
-    after: int  # hours since the change before
-    skew: int  # how wrong the clock of its service is
-    born: int  # how wrong the clock is that gives createdAt
-    arrives: bool
-    delete: bool
+    after: int  # since the previous change
+    skew: int  # by how much the clock of the service is fast
+    born: int  # by how much the clock that gives createdAt is fast
+    arrives: bool  # whether the version arrives in Annals
+    delete: bool  # whether the change deletes the document, if the document exists
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class PlannedVersion:
 
     number: int
     moment: datetime  # the true one
-    dated: datetime  # the moment by the clock of its service
+    dated: datetime  # the moment by the clock of the service
     type: ChangeType
     created: datetime
     arrives: bool
@@ -292,8 +292,12 @@ EVENTS = st.lists(
 
 
 def make_history(events: list[PlannedEvent], begin: int, start: datetime) -> list[PlannedVersion]:
-    """Return the versions that these events make, beginning `begin` hours after the start of
-    retention."""
+    """Return the versions that these events make.
+
+    Args:
+        begin: When the history begins, in hours after the start of retention. Can be negative.
+        start: The start of retention.
+    """
     history: list[PlannedVersion] = []
     moment, created, deleted = start + begin * HOUR, start, True
     for number, event in enumerate(events):
@@ -351,7 +355,7 @@ def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
 
 
 def _find_moments_far_from_changes(history: list[PlannedVersion]) -> Iterator[datetime]:
-    """Yield moments so far from each change that a wrong clock cannot alter the correct answer."""
+    """Yield moments so far from all changes that a wrong clock cannot alter the correct answer."""
     far = 2 * CLOCK_TOLERANCE
     yield history[0].moment - far
     for change, later in zip(history, [*history[1:], None], strict=True):
@@ -362,7 +366,13 @@ def _find_moments_far_from_changes(history: list[PlannedVersion]) -> Iterator[da
 def _check_moment(
     history: list[PlannedVersion], start: datetime, moment: datetime, with_created_at: bool
 ) -> None:
-    """Check the answer for a moment that is far from every change."""
+    """Assert that fetch_version_at() finds a version or raises an error, as `history` demands.
+
+    Args:
+        start: The start of retention.
+        moment: So far from the changes that a wrong clock cannot alter the correct answer.
+        with_created_at: Whether the snapshots have createdAt.
+    """
     before = [change for change in history if change.moment < moment]
     not_found: NotFoundError | None = None
     try:

@@ -61,8 +61,13 @@ def fill_store() -> None:
 
 
 def list_all_pages(**fields: Any) -> list[Version]:
-    """Return the versions on all pages of the timeline of A1, with `nothing_older_reason` set to
-    None."""
+    """Return the versions on all pages of the timeline of A1.
+
+    In the returned versions, `nothing_older_reason` is replaced by None.
+
+    Args:
+        fields: More fields of the TimelineQuery.
+    """
     versions: list[Version] = []
     token = None
     while True:

@@ -199,7 +199,7 @@ def test_fate_of_message_is_repeated_when_its_topic_was_read_again(
     assert list_states(3) == ["repeated", "quarantined", "repeated"]
 
 
-def test_consecutive_unstored_messages_are_noted_in_one_row(ingested: Ingested) -> None:
+def test_one_row_records_consecutive_messages_that_were_not_stored(ingested: Ingested) -> None:
     many = [make_version_message(number) for number in range(300)]
     ingested.write(*many)
     ingested.write(*many)
@@ -217,7 +217,7 @@ def test_consecutive_unstored_messages_are_noted_in_one_row(ingested: Ingested) 
     assert trace_offset(600 + 3 * UNSTORED_SPAN).state is FateState.STORED
 
 
-def test_trace_is_uncertain_after_retention_removed_notes_of_unstored_messages(
+def test_fate_is_uncertain_after_retention_removed_rows_about_messages_that_were_not_stored(
     ingested_messages: Ingested,
 ) -> None:
     with open_connection("test") as plain:
@@ -355,7 +355,7 @@ def test_timeline_distinguishes_quarantined_version_from_versions_that_never_arr
     assert (newest["missingReason"], middle["missingReason"]) == ("neverArrived", "inQuarantine")
 
 
-def test_timeline_explains_first_version_in_quarantine(
+def test_timeline_says_that_missing_first_version_is_in_quarantine(
     ingested: Ingested, english_support: Client
 ) -> None:
     created = NOW.isoformat()

@@ -323,9 +323,9 @@ def test_search_keys_are_stored_with_their_rows(ingested: Ingested) -> None:
 
 
 def test_no_search_key_is_stored_for_refused_row(ingested: Ingested) -> None:
-    """The refused row is a divergent repeat, with the search key N-2. While the batch of this row
-    waits for a second writer, the lane reads a version that has the same search key. Only this
-    version stores the search key."""
+    """The refused row has the version key of a stored version, but a different snapshot, with the
+    search key N-2. While the batch of the refused row waits for a lock, the lane reads version 8
+    with the search key N-2. Only version 8 stores this search key."""
     ingested.write(make_value(id="a", data={"number": "N-1"}))
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
@@ -408,8 +408,9 @@ def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> Non
 
 
 def test_same_json_in_other_bytes_counts_as_repeated(ingested: Ingested) -> None:
-    """The bytes differ in the order of fields, in escapes and in the notation of numbers. The long
-    snapshot is stored compressed."""
+    """The snapshots of the document `a` differ in the order of fields, in escapes and in the
+    notation of numbers. The snapshot of the document `b` does not differ, but it is so long that
+    PostgreSQL stores it compressed."""
     long = b'"' + b"a long text " * 2_000 + b'"'
     ingested.write(
         make_value_with_data(b'{"a": 1.0, "b": 2, "c": "\xd1\x8b"}', id="a"),

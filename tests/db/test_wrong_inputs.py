@@ -24,8 +24,10 @@ NO_RIGHTS = f"wrong_norights_{os.getpid()}"
 
 
 class InputValues:
-    """The values that replace the {names} in a wrong input. Calling it with a text replaces
-    them."""
+    """The values of the {names} in wrong inputs.
+
+    An instance is callable. It takes a text, and returns the text with values in place of {names}.
+    """
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names

@@ -1,6 +1,6 @@
-"""Exceptions of the tests in this folder, which run the code blocks of the documentation.
+"""Code blocks and commands of the documentation that the tests in this folder treat specially.
 
-The constants name code blocks and commands that these tests do not run, or run in a special way.
+The tests do not run some of them, run some of them last, or expect an exit code other than 0.
 """
 
 from typing import Final

@@ -133,7 +133,7 @@ LINES: Final = [
 
 
 def list_blocks(language: str) -> list[Block]:
-    """Return the code blocks of BLOCKS_HERE in this language."""
+    """Return the code blocks in this language that the tests of this folder run."""
     return [item for item in BLOCKS_HERE if item.language == language]
 
 

@@ -56,8 +56,12 @@ def make_parser(name: str) -> ArgumentParser:
     return parser
 
 
-def explain_wrong_words(words: tuple[str, ...]) -> str | None:
-    """Return why a command of Annals refuses these words, or None if it accepts them."""
+def explain_refused_command(words: tuple[str, ...]) -> str | None:
+    """Return why Annals refuses a command, or None if Annals accepts it.
+
+    Args:
+        words: The words of the command line after `annals`.
+    """
     if words == ("--version",):
         return None
     try:
@@ -91,7 +95,7 @@ def test_commands_in_documentation_have_valid_arguments() -> None:
     pairs = list_annals_commands()
     assert len(pairs) > 50
     assert {
-        (page, words): reason for page, words in pairs if (reason := explain_wrong_words(words))
+        (page, words): reason for page, words in pairs if (reason := explain_refused_command(words))
     } == {}
 
 

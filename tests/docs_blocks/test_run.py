@@ -98,7 +98,10 @@ class DocsInstallation:
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[DocsInstallation]:
-    """An empty server. The SQL of the pages creates the owner and the database."""
+    """An installation of Annals with an empty PostgreSQL server.
+
+    The SQL in the documentation creates the database and the role that owns the database.
+    """
     home = Path(tempfile.mkdtemp(prefix="annals-docs-"))
     server = EmbeddedPostgres(home / "postgres", {"fsync": "off"})
     server.start()
@@ -172,7 +175,11 @@ def run_sql(installation: DocsInstallation, block: Block, outputs: dict[str, str
 def run_shell(
     installation: DocsInstallation, block: Block, outputs: dict[str, str]
 ) -> dict[str, str]:
-    """Run the commands of a block, and return the output of each command that failed."""
+    """Run the commands of Annals in a block that are not in `outputs` yet.
+
+    Returns:
+        The commands that failed, with their exit codes and outputs.
+    """
     wrong = {}
     for line in split_lines(block):
         for command in list_commands(block.page, line):
@@ -186,9 +193,16 @@ def run_shell(
 def run_annals_command(
     installation: DocsInstallation, text: str, outputs: dict[str, str]
 ) -> dict[str, str]:
-    """Run a command, and return its output if its exit code or output is wrong, or else nothing.
+    """Run a command of Annals, and add the command and its output to `outputs`.
 
-    A command of ONLY_PARSED does not run.
+    A command in ONLY_PARSED does not run. Its output is then an empty text.
+
+    Args:
+        text: The words of the command line after `annals`.
+
+    Returns:
+        The command with its exit code and output if these differ from the expected ones, or else
+        an empty dict.
     """
     outputs[text] = ""
     if text in ONLY_PARSED:
@@ -201,7 +215,7 @@ def run_annals_command(
 
 
 def store_some_days(installation: DocsInstallation) -> None:
-    """Store what an installation has after some days.
+    """Store data that an installation has after some days.
 
     These are versions, an archived day, messages in quarantine, and a topic that is read to its
     end.

@@ -74,7 +74,7 @@ def read_requests(broker: KafkaServer) -> list[tuple[bytes, dict[str, Any]]]:
     return results
 
 
-def test_version_gap_is_requested_once_and_closed_when_its_versions_arrive(
+def test_missing_versions_are_requested_once_and_version_gap_is_closed_when_they_arrive(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 1, 4, 9)
@@ -135,7 +135,7 @@ def test_version_gap_is_requested_again_after_heal_was_killed_before_noting_the_
 
 
 @pytest.mark.one_broker
-def test_next_heal_run_requests_missing_version_when_kafka_did_not_answer(
+def test_second_gaps_heal_requests_missing_version_when_kafka_did_not_answer_the_first(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 2)

@@ -92,8 +92,8 @@ def test_batch_of_consumer_frozen_past_its_session_is_refused(
 def test_consumer_frozen_during_a_write_does_not_block_its_successor(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """The rows that the frozen consumer has written stay locked, and PostgreSQL waits for more rows
-    without end. The consumer that takes over terminates the session."""
+    """PostgreSQL waits forever for the remaining rows of the frozen consumer, and keeps the written
+    rows locked. The second consumer terminates the session of the frozen consumer."""
 
     def freeze(running: ConsumerProcess, port: int) -> None:
         for _ in range(5):
@@ -121,7 +121,9 @@ def test_consumer_frozen_during_a_write_does_not_block_its_successor(
 def has_taken_all(database: ProductDatabase, feed: MessageFeed, port: int) -> bool:
     """Return whether the consumer has taken every message into a batch, written or not.
 
-    The consumer updates the metric of the lag before each heartbeat.
+    A heartbeat stores the end offsets in the ledger. Before a heartbeat, the consumer updates the
+    metric annals_lag_messages. If the ledger has the end offsets of all messages, a metric of 0
+    therefore means that all messages are in batches.
     """
     [known_values] = database.query("SELECT sum(high_watermark)::int AS end FROM ingest_ledger")
     if known_values["end"] != feed.produced.total():
@@ -133,9 +135,9 @@ def has_taken_all(database: ProductDatabase, feed: MessageFeed, port: int) -> bo
 
 
 def is_copying(database: ProductDatabase) -> bool:
-    """Return whether the consumer has begun COPY into the table LAST and not sent all rows.
+    """Wait until PostgreSQL waits for the consumer, and return whether COPY into LAST is running.
 
-    First wait until PostgreSQL waits for the consumer.
+    LAST is the table that a batch writes last.
     """
     results: list[dict[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""A consumer repeats its error message while PostgreSQL or Kafka refuses it a right.
+"""A consumer repeats an error message as long as PostgreSQL or Kafka denies the consumer a right.
 
 With --until-idle, the consumer ends with the error instead, because waiting does not help.
 """

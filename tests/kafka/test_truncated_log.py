@@ -1,4 +1,4 @@
-"""The log of a partition loses its end and grows again. It is read again, and this is reported."""
+"""Consumers read the truncated log of a topic partition again from its start, and report this."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["consumers", "database", "server"]
 
 
 def produce_versions(broker: Apache, name: str, count: int, partition: int = 0) -> None:
-    """Produce versions 0 to count - 1 of an application, and one Kafka batch for each version."""
+    """Produce versions 0 to `count` - 1 of the application `name`, one Kafka batch per version."""
     producer = Producer({**broker.make_client_config(), "acks": "all", "batch.num.messages": 1})
     for number in range(count):
         producer.produce(TOPIC, make_value(id=name, version=number), partition=partition)
@@ -35,7 +35,7 @@ def list_stored_versions(**names: int) -> set[tuple[str, int]]:
 
 
 def list_reported_truncations(consumers: ConsumerStarter) -> list[dict[str, Any]]:
-    """Return what `annals ledger` reports about truncated logs."""
+    """Return the topic partitions that `annals ledger` reports with a truncated log."""
     told = consumers.run_command("ledger", "--json")
     assert told.returncode == 0, told.stdout + told.stderr
     return [partition for partition in json.loads(told.stdout)["partitions"] if partition["logCut"]]

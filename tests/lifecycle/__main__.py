@@ -1,11 +1,11 @@
-"""`python -m tests.lifecycle --minutes 10 --seed 1`: the state machine with a large budget.
+"""`python -m tests.lifecycle --minutes 10 --seed 1`: a long run of the lifecycle state machine.
 
 At the first failure the program prints the shortest series of steps that leads to the failure, and
 ends with exit code 1.
 
 `--defect NAME` brings a defect of tests/lifecycle/defects.py back into Annals, and runs three
 searches. A search ends when the state machine fails, or after `--minutes`. The exit code is 1 if
-the state machine did not fail in every search.
+at least one search ended without a failure.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def _search(seed: int, minutes: float, steps: int) -> int:
 
 
 def _find_defect(name: str, seed: int, minutes: float, steps: int) -> bool:
-    """Return whether the state machine finds a defect in this time."""
+    """Return whether the state machine finds the defect `name` within `minutes`."""
     from tests.lifecycle import machine
     from tests.lifecycle.defects import DEFECTS, put_back
     from tests.lifecycle.record import RunCounts

@@ -37,7 +37,7 @@ def check(model: Model, before: Observed, after: Observed, step: LifecycleStep) 
     """
     for where, pending in model.pending.items():
         message = model.get_message(where)
-        missing = not after.has((message.table, message.day))
+        missing = not after.has_partition((message.table, message.day))
         pending.day_missing |= missing or step.meanwhile is not None
     return [
         *_check_acknowledged(model, before, after),
@@ -119,7 +119,9 @@ def _check_retried(
         model.fates[where] = bad.outcome
         if bad.outcome == "expired":
             place = message.table, message.day
-            missing = not (before.has(place) and after.has(place) and step.alone)
+            missing = not (
+                before.has_partition(place) and after.has_partition(place) and step.alone
+            )
             pending = PendingMessage(model.oldest, model.newest, model.newest, missing)
             yield from _check_expired(message, pending)
         elif message.row is None or message.row not in after.anywhere:
@@ -225,7 +227,7 @@ def _check_maintained(
     for table in BY_TABLE:
         for number in range((model.newest - model.oldest).days + 1):
             place = (table, model.oldest + timedelta(days=number))
-            if not after.has(place):
+            if not after.has_partition(place):
                 yield f"{table} has no {place[1]} after maintain: {step.output}"
 
 

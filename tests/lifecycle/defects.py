@@ -94,7 +94,7 @@ def _fill_in_place(replace: Replace) -> None:
     def fill(
         connection: Connection, store: ArchiveStore, entity: EntityKind, day_manifest: Manifest
     ) -> None:
-        place = _make_room(connection, day_manifest)
+        place = _drop_table_of_day(connection, day_manifest)
         with connection.transaction():
             days.create_detached_table(connection, place, day_manifest.day, days.RESTORED)
         try:
@@ -120,11 +120,11 @@ def _fill_in_place(replace: Replace) -> None:
     replace(transaction.BatchWriter, "write", stop_at_foreign_table)
 
 
-def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
-    """Drop the partition of the day, or the table that an interrupted restore left of the day.
+def _drop_table_of_day(connection: Connection, day_manifest: Manifest) -> days.DayTable:
+    """Drop the partition of a day, or the table that an interrupted restore left behind.
 
     Returns:
-        The absent table of the day, which the restore can create.
+        The table of the day. The table does not exist now, so a restore can create it.
 
     Raises:
         ArchiveError: The partition has rows.

@@ -131,7 +131,8 @@ class Lifecycle(RuleBasedStateMachine):
         """Change retention, and let cron run afterwards if `cron` is set.
 
         Args:
-            days: None means so many days that the newest archived day is inside retention again.
+            days: The new retention. If it is None, retention becomes so long that the window has
+                the newest archived day again.
         """
         newest = find_newest_archived(self.work.seen)
         if days is None:
@@ -302,7 +303,8 @@ class Lifecycle(RuleBasedStateMachine):
     def _list_sealed_with_rows(self) -> list[TableDay]:
         """Return the sealed days for which `partitions verify` compares the rows of the tables.
 
-        For days that are in the archive, too, `partitions verify` compares the archived rows.
+        For a day that is in the archive and was not restored, `partitions verify` compares the
+        rows of the archive instead.
         """
         seen = self.work.seen
         filled = {(row.table, row.day) for row in seen.rows}

@@ -16,15 +16,16 @@ UNSETTLED = ("new", "retrying", "failed")
 
 @dataclass
 class PendingMessage:
-    """A decoded message that the ledger has not counted yet, with the windows since its decoding.
+    """A decoded message that the ledger has not counted yet.
 
-    The window moves when the clock or the retention changes.
+    The window moves when the clock or the retention changes. The dates limit the start and the end
+    of the window since the message was decoded.
     """
 
     oldest_until: date  # the latest start of the window
     newest_from: date  # the earliest end of the window
     newest_until: date  # the latest end of the window
-    day_missing: bool  # whether the message's day may have been without a partition for a time
+    day_missing: bool  # whether the day of the message might have had no partition for a time
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Model:
 
     def note_decoded(self, message: Sent, seen: Observed) -> None:
         """Note that a consumer has just decoded this message."""
-        missing = not seen.has((message.table, message.day))
+        missing = not seen.has_partition((message.table, message.day))
         self.pending[message.place] = PendingMessage(self.oldest, self.newest, self.newest, missing)
 
     def note_moved_window(self) -> None:

@@ -66,8 +66,8 @@ class Observed:
         """The rows in the tables or in the archive."""
         return {*self.rows, *self.archive}
 
-    def has(self, place: TableDay) -> bool:
-        """Return whether a new row of this day finds its partition."""
+    def has_partition(self, place: TableDay) -> bool:
+        """Return whether the table has an attached partition for this day."""
         day = self.days.get(place)
         return day is not None and day.attached
 

@@ -1,4 +1,7 @@
-"""Runs the state machine. Call run() inside stand.prepare_template() only."""
+"""Runs the state machine of the lifecycle test with Hypothesis.
+
+run() needs the template database of stand.prepare_template().
+"""
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -7,7 +10,7 @@ from tests.lifecycle.machine import Lifecycle
 
 
 def run(number: int, examples: int, steps: int, shrink: bool = True) -> None:
-    """Run this many examples of this many steps each, and raise the first failure.
+    """Run `examples` examples with up to `steps` random steps, and raise the first failure.
 
     Args:
         number: The seed.

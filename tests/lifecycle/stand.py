@@ -222,9 +222,9 @@ def prepare_template() -> Iterator[None]:
 def _reduce_work(few: tuple[EntityKind, ...]) -> Iterator[None]:
     """Shorten the lifecycle test by two thirds during the `with` block.
 
-    Modules that have imported the lists of kinds get lists with the kinds `few`. `partitions
-    maintain` creates SPARE_DAYS = 1 day in addition to `ahead_days`, and not 7. Packing waits only
-    0.2 seconds for sessions to announce which form of data they read.
+    In all modules of Annals, the lists of kinds have only the kinds `few`. `partitions maintain`
+    creates one day more than `ahead_days` instead of seven. Packing waits only 0.2 seconds for
+    sessions to announce which form of data they read.
     """
     versions = tuple(item for item in plan.VERSION_TABLES if item.rows in few)
     swaps: dict[int, object] = {id(entities.ENTITIES): few, id(plan.VERSION_TABLES): versions}

@@ -27,7 +27,7 @@ from tests.lifecycle.sent import ROOT, Row
 from tests.lifecycle.stand import LifecycleResult, LifecycleStand, run_command, set_wrong_clock
 
 LONGEST_SECONDS = 60.0
-# How long an act waits in its middle for the other act, if that neither ends nor waits for a lock.
+# How long an interrupted act waits for a second act that neither ends nor waits for a lock.
 STANDSTILL_SECONDS = 0.5
 FENCED = "fenced"
 
@@ -50,7 +50,7 @@ class Fault:
 
 
 class Work:
-    """Does the acts on one store with its consumers."""
+    """Does the acts of the lifecycle test on one store and on the consumers of this store."""
 
     def __init__(self, stand: LifecycleStand, model: Model, warnings: Warnings) -> None:
         self._stand, self._model, self._warnings = stand, model, warnings
@@ -164,7 +164,9 @@ class Work:
         if not consumer.batch.messages:
             consumer.read(1_000, self.seen)
         batch = consumer.batch
-        has_days = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.get_days())
+        has_days = all(
+            self.seen.has_partition((BY_NAME[name].table, day)) for name, day in batch.get_days()
+        )
         if batch.expired or batch.bad_messages or not has_days:
             days_ahead = 0
         try:
@@ -181,7 +183,7 @@ class Work:
         return LifecycleResult()
 
     def _insert(self, day: int) -> LifecycleResult:
-        """Insert a new version of a finished, unsealed day with SQL, as the owner of the tables."""
+        """Insert a version into a finished, unsealed day with SQL, as the owner of the tables."""
         place = self._choose_unsealed_day(day)
         if place is not None:
             row, text = self._model.make_row_by_hand(place[1])
@@ -285,9 +287,10 @@ class _ConcurrentAct:
         self.terminated = False
 
     def start(self) -> None:
-        """Start the second act. Return when it has ended, or when it waits for a lock.
+        """Start the second act, and return when this act has ended or waits for a lock.
 
-        The interrupted act can hold this lock.
+        The first act, which the second act interrupts, can hold the lock. If the second act neither
+        ends nor waits for a lock, return after STANDSTILL_SECONDS.
         """
         if self._fault.midnight:
             self._work.pass_time(-1)

@@ -62,7 +62,13 @@ class AmbiguousItemError(Exception):
 
 
 def _follow_pointer(path: str, new: Value, old: Value) -> str | None:
-    """Return the pointer to the same value in the older snapshot, or None if it is not there."""
+    """Return the pointer in `old` to the value that `path` points to in `new`.
+
+    List items are found by their keys, not by their indexes.
+
+    Returns:
+        A JSON pointer, or None if `old` does not have the value.
+    """
     pointer = ""
     for segment in path.split("/")[1:]:
         if isinstance(new, dict) and isinstance(old, dict):

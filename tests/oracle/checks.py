@@ -170,14 +170,19 @@ def check_path_filter(
 
 
 def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
-    """Return whether a path filter must select the change from `old` to `new`, and whether it can.
+    """Return whether a path filter must, and whether it is allowed to, select a change.
 
-    The two results differ only if the items of a list can be matched in several ways that change
-    what the path names: see `_depends_on_matching`. Then the filter must select the change if the
-    values at the path differ, and it can select the change if the list differs.
+    The two results differ only if the path names different items, depending on how the items of a
+    list are paired: see `_depends_on_pairing`. Then the filter must select the change if the values
+    at the path differ, and is allowed to select the change if the list differs.
+
+    Args:
+        path: The path of the filter.
+        old: The snapshot before the change.
+        new: The snapshot after the change.
     """
     fixed = next(
-        (n for n in range(len(path)) if _depends_on_matching(path[: n + 1], old, new)), len(path)
+        (n for n in range(len(path)) if _depends_on_pairing(path[: n + 1], old, new)), len(path)
     )
     if fixed == len(path) and not (path and path[-1].kind == "item"):
         differs = values.is_different(path, old, new)
@@ -189,11 +194,12 @@ def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
     return values.is_different(path, old, new), at_most
 
 
-def _depends_on_matching(path: Path, old: Value, new: Value) -> bool:
-    """Return whether the matching of list items decides which item the last step names.
+def _depends_on_pairing(path: Path, old: Value, new: Value) -> bool:
+    """Return whether the item that the last step names depends on how list items are paired.
 
-    That is so for an index, for `*`, and for an item with two keys if one of the keys changed. By
-    the unchanged key it is the same item, and by the changed key it is a new item.
+    The items of the old list are paired with those of the new list. The pairs decide for an index,
+    for `*`, and for an item with two keys if one of the keys changed. If items are paired by the
+    changed key, this item is new. If items are paired by the unchanged key, it is an old item.
     """
     step = path[-1]
     if step.kind != "item":

@@ -341,11 +341,11 @@ def remove_most(versions: list[GeneratedVersion], draw: Any) -> None:
 def move_to_old_service(
     history: list[GeneratedVersion], draw: Any, patched: pytest.MonkeyPatch
 ) -> None:
-    """Move some versions into the old service. A few of them stay in the tables too.
+    """Move some versions into the old service. A few of these versions also stay in the tables.
 
-    The old service has only one version of each number, so versions with a repeated number stay in
-    the tables. Children that moved to a second application stay in the tables too, because for an
-    application the old service returns only the versions that name this application.
+    Versions with a repeated number are not moved, because the old service has only one version of
+    each number. Children that have belonged to two applications are not moved either, because the
+    old service returns for an application only the versions that name this application.
     """
     times = Counter((version.kind, version.id, version.version) for version in history)
     once = [version for version in history if times[version.kind, version.id, version.version] == 1]

@@ -114,7 +114,10 @@ def find_at_pointer(pointer: str, document: Value) -> Value:
 
 
 def get_item_key(item: Value, field: str) -> str | None:
-    """Return the key that identifies a list item by this field: a text or a whole number."""
+    """Return the value of `field` in a list item, or None if this value cannot be a key.
+
+    A key is a text or a whole number.
+    """
     value = item.get(field) if isinstance(item, dict) else None
     if isinstance(value, ExactNumber):
         return value.text if value.text.lstrip("-").isdecimal() else None

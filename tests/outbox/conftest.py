@@ -1,4 +1,4 @@
-"""Fixtures that replace Annals in this process by the test service: its settings and tables."""
+"""Fixtures that make this process use settings and tables of the test service, not of Annals."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ TABLES = (
 
 @pytest.fixture(scope="session")
 def database_name() -> Iterator[str]:
-    """The name of a database for all tests of the service."""
+    """Create the database that all tests of the outbox share, and yield the database's name."""
     with service_in_process.create_database("outbox") as name:
         yield name
 

@@ -66,7 +66,10 @@ class EventSender:
 
 
 def make_topic_delivery(broker: KafkaServer) -> Callable[[str, bytes, bytes], None]:
-    """Return a function that produces a message with key, value and identity to the topic."""
+    """Return a function that sends a message to the topic EVENTS.
+
+    The arguments of the function are the key, the value and the identity of the message.
+    """
     producer = Producer({**broker.make_client_config(), "enable.idempotence": True, "linger.ms": 1})
 
     def deliver(key: str, value: bytes, identity: bytes) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FaultRunner:
-    """Makes the faults. A public method makes one kind of fault, and returns a report sentence."""
+    """Makes the faults. Each public method makes one kind of fault, and returns a report text."""
 
     stand: FaultStand
     kills: int
@@ -52,7 +52,7 @@ class FaultRunner:
         return f"{self.kills} relays killed"
 
     def database(self, load: WriteLoad) -> str:
-        """Stop and start PostgreSQL six times, every second time by a crash. Return a report.
+        """Stop and start PostgreSQL six times. Every second stop is a crash. Return a report.
 
         The service and Annals have their databases on this PostgreSQL server.
         """
@@ -65,7 +65,7 @@ class FaultRunner:
         return "PostgreSQL stopped and started 6 times"
 
     def broker(self, load: WriteLoad) -> str:
-        """Stop and start Kafka four times. Every second time, Kafka is killed. Return a report."""
+        """Stop and start Kafka four times. Every second stop is a kill. Return a report."""
         for number in range(4):
             self._record_more(load, 50)
             if number % 2:
@@ -91,7 +91,7 @@ class FaultRunner:
         return "PostgreSQL and soon after Kafka killed and started 4 times"
 
     def frozen(self, load: WriteLoad) -> str:
-        """Freeze one of two relays until the second relay has taken over, then wake the first."""
+        """Freeze one of two relays, and wake this relay after the second relay has taken over."""
         from tests.outbox import relays
 
         for number in range(5):
@@ -183,12 +183,12 @@ def compare_with_annals(stand: FaultStand, missing: int = 0) -> str:
 
 
 def _wait_for_annals(stand: FaultStand, messages: int) -> str:
-    """Wait until Annals has read the number `messages` of messages.
+    """Wait until Annals has read at least as many messages as `messages` says.
 
     If the consumer of Annals does not continue by itself, start a new consumer.
 
     Returns:
-        A sentence that a new consumer was started, or an empty text.
+        A text for the report if a new consumer was started, or else an empty text.
     """
     from tests.outbox import relays
 

@@ -1,4 +1,4 @@
-"""A load for fault tests: random versions of some documents, counted."""
+"""A load for fault tests: threads that record versions of random documents in the outbox."""
 
 import random
 import signal
@@ -21,9 +21,12 @@ from tests.outbox.processes import Process
 
 @dataclass(slots=True)
 class WriteLoad:
-    """Writers in threads.
+    """Threads that record versions of random documents in the outbox.
 
     Attributes:
+        documents: The number of documents.
+        writers: The number of threads.
+        recorded: How many versions have been recorded.
         newest: The newest version number of each document by id.
         patient: Whether writers wait while the database is down.
     """

@@ -46,7 +46,7 @@ def start_command(
 
 @contextmanager
 def run_in_thread(process: RunnableProcess) -> Iterator[RunnableProcess]:
-    """Run a process of the outbox in a thread, and stop the process after the `with` block."""
+    """Run a command of the outbox in a thread, and stop the command after the `with` block."""
 
     def run() -> None:
         process.run()

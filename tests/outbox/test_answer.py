@@ -1,4 +1,4 @@
-"""The command `outbox answer` sends requested versions again that a relay has already sent."""
+"""The command `outbox answer` resends requested versions that a relay has already sent."""
 
 import json
 from contextlib import AbstractContextManager
@@ -55,7 +55,7 @@ def send_requests(broker: KafkaServer, *values: bytes | None) -> None:
 
 
 def run_outbox_answer(broker: KafkaServer) -> AbstractContextManager[Any]:
-    """Run the process of `outbox answer` in a thread, and stop the process after the block."""
+    """Run the command `outbox answer` in a thread, and stop the command after the `with` block."""
     conf = OutboxConf.from_setting({**settings.OUTBOX, "KAFKA": broker.make_client_config()})
     return processes.run_in_thread(RequestAnswerer(conf, "default"))
 

@@ -41,9 +41,9 @@ def test_sql_and_python_select_the_same_day_table_for_a_moment(service: str, mom
     assert day_tables.select_slots(moment_in_utc, moment_in_utc) == [slot]
 
 
-def test_version_and_its_waiting_document_are_recorded_with_one_moment(service: str) -> None:
-    """With two moments, before and after midnight, the relay would search for the version in the
-    table of the wrong day."""
+def test_version_and_row_of_its_document_are_recorded_with_the_same_moment(service: str) -> None:
+    """If one moment were before midnight and the second one after midnight, the relay would search
+    for the version in the table of the wrong day."""
     for n in range(2):
         with transaction.atomic():
             outbox.record("product-instance", "A1", {"n": n})

@@ -298,8 +298,8 @@ def test_later_message_of_a_key_waits_while_another_message_of_the_key_is_proces
 
 
 def test_frozen_consumer_does_not_stop_other_consumers(service: str) -> None:
-    """PostgreSQL ends the transaction of the frozen consumer. The test simulates this
-    consumer by a thread: Python's time limit for a handler works only in the main thread."""
+    """PostgreSQL ends the transaction of the frozen consumer. The test runs this consumer in a
+    thread, because Python's time limit for a handler works only in the main thread."""
     store_messages(make_message(1, do="sleep", seconds=1, times=1), make_message(2))
     errors: list[BaseException] = []
 
@@ -441,7 +441,8 @@ def process_until_nothing_is_due(**changes: Any) -> None:
 def process_until_outage(processor: MessageProcessor) -> bool:
     """Process due messages until none is left or the connection to the database is lost.
 
-    Then repair the due times. Always return True, so that a condition can include the call.
+    Then correct the due times of messages with queue.repair_due_times(). Always return True, so
+    that an `and` expression can call this function before a condition.
     """
     try:
         while processor.process_next():
@@ -455,7 +456,7 @@ def process_until_outage(processor: MessageProcessor) -> bool:
 def process_failed_now() -> bool:
     """Process failed messages now, without waiting until their retries are due.
 
-    Always return True, so that a condition can include the call.
+    Always return True, so that an `and` expression can call this function before a condition.
     """
     Waiting.objects.filter(state="failed").update(due_at=datetime(1970, 1, 1, tzinfo=UTC))
     process_due()

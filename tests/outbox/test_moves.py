@@ -165,7 +165,7 @@ def test_change_that_a_signal_handler_makes_to_the_row_is_recorded() -> None:
         post_save.disconnect(save_again, Folder)
 
 
-def test_failed_change_in_an_as_one_block_is_not_recorded() -> None:
+def test_failed_change_in_a_block_of_as_one_is_not_recorded() -> None:
     folder = create_folder("A")
     create_folder("B")
     with as_one():
@@ -405,7 +405,7 @@ def test_changes_of_a_table_named_with_its_schema_are_recorded() -> None:
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
 
-def test_document_created_and_deleted_in_the_same_as_one_block_is_not_recorded() -> None:
+def test_document_created_and_deleted_in_one_block_of_as_one_is_not_recorded() -> None:
     folder = create_folder("A")
     with as_one():
         folder.pk = None
