@@ -43,8 +43,10 @@ def run_server() -> Iterator[EmbeddedPostgres]:
 
     The tables belong to the owner's login. The logins of web processes and consumers have only the
     rights of `annals grants`. The template has the days around today. Only tests/conftest.py
-    imports this fixture. The folder is outside of pytest's temporary directory: each run of pytest
-    closes that directory to all users except its user, and PostgreSQL can run as a different user.
+    imports this fixture.
+
+    The server's data directory is outside of pytest's temporary directory. Only the user who runs
+    pytest can enter pytest's directory, and PostgreSQL can run as a different user.
     """
     home = Path(tempfile.mkdtemp(prefix="annals-server-"))
     started_server = EmbeddedPostgres(home / "postgres", {"fsync": "off"})
@@ -66,7 +68,7 @@ def run_server() -> Iterator[EmbeddedPostgres]:
 
 @contextmanager
 def start_own_server(settings: PostgresSettings) -> Iterator[EmbeddedPostgres]:
-    """Run a PostgreSQL in a new folder that the server's user may enter."""
+    """Run a PostgreSQL in a new directory that the user of the server process can enter."""
     with tempfile.TemporaryDirectory(prefix="annals-server-") as folder:
         Path(folder).chmod(0o755)
         started_server = EmbeddedPostgres(Path(folder) / "postgres", settings)

@@ -39,7 +39,10 @@ def main(arguments: list[str]) -> int:
 
 
 def list_children_to_end() -> list[psutil.Process]:
-    """Return the processes below this one that must not outlive the command."""
+    """Return the child processes that the reaper must kill, and their descendants.
+
+    Processes with OUTLIVES in their environment are left out.
+    """
     children = []
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # the process has just ended, or is a zombie

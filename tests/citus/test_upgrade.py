@@ -64,9 +64,9 @@ def test_answers_of_earlier_release_are_the_same_after_upgrade_and_distribution(
     tmp_path: Path,
 ) -> None:
     """Release 0.1.0 had no `distribute`. So its tables are distributed after `migrate`."""
-    kept_answers = json.loads(release.read_kept(name, "json"))
+    kept_answers = json.loads(release.read_release_file(name, "json"))
     addresses = kept_answers["answers"]
-    empty_cluster.connect().execute(release.read_kept(name, "sql"))
+    empty_cluster.connect().execute(release.read_release_file(name, "sql"))
     current_release = KeptRelease(ROOT, empty_cluster.url, tmp_path, NO_BROKER)
     current_release.env["ASKED_AT"] = release.get_end_of_day(name)
     current_release.run_command("migrate", "--verbosity", "0")

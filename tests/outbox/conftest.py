@@ -13,7 +13,7 @@ from tests.outbox import service_in_process, settings
 
 __all__ = ["apache", "apache_node", "broker", "embedded"]
 
-WITH_SCHEMA = "public.entry, public.ledger"
+WITH_SCHEMA = "public.photo, public.album"
 SITE = admin.AdminSite()
 TABLES = (
     "outbox_message, outbox_document, outbox_tally,"

@@ -123,7 +123,11 @@ def test_change_is_rolled_back_when_its_version_is_refused(service: str) -> None
 
 
 def list_basket_versions() -> list[tuple[str, int, int, Any]]:
-    """Return id, number and type of each version, and the field `count` of lines by line name."""
+    """Return all recorded versions of baskets, as tuples with four members.
+
+    The members are the id of the basket, the number of the version, its type, and a mapping from
+    the name of each line of the basket to the line's `count`.
+    """
     return [
         (version.id, version.version, version.type, map_line_counts(json.loads(version.data)))
         for version in recorded_versions.load_versions()
@@ -172,7 +176,9 @@ def test_thread_that_copies_the_context_gets_a_separate_recording_block(service:
     assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 
 
-def test_changes_of_a_document_in_a_block_of_as_one_become_one_version(service: str) -> None:
+def test_changes_of_document_inside_as_one_context_manager_become_one_version(
+    service: str,
+) -> None:
     basket = create_basket("B1", nail=1, saw=1)
     with as_one():
         with as_one():
@@ -183,7 +189,7 @@ def test_changes_of_a_document_in_a_block_of_as_one_become_one_version(service: 
     assert list_basket_versions()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
 
 
-def test_nothing_is_recorded_when_a_block_of_as_one_raises(service: str) -> None:
+def test_nothing_is_recorded_when_function_decorated_with_as_one_raises(service: str) -> None:
     @as_one()
     def make_one_twice() -> None:
         create_basket("B1", nail=1)
@@ -290,7 +296,7 @@ def test_deletion_rolled_back_to_a_savepoint_is_not_recorded(service: str) -> No
     assert [version.type for version in recorded_versions.load_versions()] == [0, 1]
 
 
-def test_nothing_is_recorded_when_transaction_of_a_block_of_as_one_is_rolled_back(
+def test_nothing_is_recorded_when_transaction_of_as_one_context_manager_is_rolled_back(
     service: str,
 ) -> None:
     with as_one():

@@ -21,15 +21,15 @@ from tests.outbox import audit
 from tests.outbox.test_models import run_overlapping
 from tests.outbox.test_write import run_in_threads
 from tests.outbox.ways.models import (
+    Album,
     Box,
     Cell,
     Country,
-    Entry,
     Folder,
     Label,
-    Ledger,
     OpenFolder,
     Owner,
+    Photo,
     Pin,
     Remark,
     Sheet,
@@ -99,7 +99,8 @@ def test_document_is_deleted_under_both_ids_when_renamed_during_its_deletion() -
     assert audit.load_recorded() == {}
 
 
-def test_part_moved_by_upsert_during_its_creation_is_recorded_only_in_new_document() -> None:
+def test_part_is_only_in_new_document_when_an_upsert_moves_the_part_while_it_is_created() -> None:
+    """The upsert begins before the transaction that creates the part commits."""
     a, b = create_folder("A"), create_folder("B")
     run_overlapping(
         lambda: Sheet.objects.create(folder=a, name="s"),
@@ -165,7 +166,7 @@ def test_change_that_a_signal_handler_makes_to_the_row_is_recorded() -> None:
         post_save.disconnect(save_again, Folder)
 
 
-def test_failed_change_in_a_block_of_as_one_is_not_recorded() -> None:
+def test_failed_change_inside_as_one_context_manager_is_not_recorded() -> None:
     folder = create_folder("A")
     create_folder("B")
     with as_one():
@@ -268,8 +269,12 @@ def test_changes_through_related_managers_are_recorded() -> None:
     owner.delete()
 
 
-def test_part_is_recorded_in_its_default_document_when_that_document_is_created_later() -> None:
-    """The foreign key of the part has a default value, and no database constraint."""
+def test_part_of_a_missing_document_is_recorded_when_the_document_is_created_later() -> None:
+    """The deletion of a first document sets the part's foreign key to its default value.
+
+    The default is the key of a document that does not exist yet. PostgreSQL does not prevent this,
+    because the foreign key has no constraint.
+    """
     pin = Pin.objects.create(folder=create_folder("A"), name="p")
     Folder.objects.filter(code="A").delete()
     Folder.objects.create(pk=1, code="first")
@@ -290,7 +295,7 @@ def commit_elsewhere(change: Callable[[], object]) -> None:
     run_in_threads([change])
 
 
-def test_document_matches_its_row_after_savepoint_rollback_and_rename_by_second_session() -> None:
+def test_document_matches_row_when_second_session_renames_it_after_rollback_to_savepoint() -> None:
     folder = create_folder("A")
 
     def rename() -> None:
@@ -304,15 +309,15 @@ def test_document_matches_its_row_after_savepoint_rollback_and_rename_by_second_
         folder.save()
 
 
-def test_document_matches_its_row_after_savepoint_rollback_and_creation_by_second_session() -> None:
+def test_document_matches_row_when_second_session_creates_it_after_rollback_to_savepoint() -> None:
     with as_one():
         undo_change(lambda: create_folder("A", pk=77))
         commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
-def test_deleted_part_leaves_new_document_when_deletion_of_old_document_was_rolled_back() -> None:
-    """A second session moves the part after the rollback and before the part is deleted."""
+def test_deleted_part_is_removed_from_document_to_which_a_second_session_moved_the_part() -> None:
+    """Before the move, the deletion of the part's old document is rolled back to a savepoint."""
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():
@@ -388,24 +393,24 @@ def test_row_becomes_another_document_when_its_generated_id_changes() -> None:
     assert audit.check_numbers()["product-task/C"] == [0, 2]
 
 
-def test_changes_of_a_table_named_with_its_schema_are_recorded() -> None:
-    ledger = Ledger.objects.create(name="a")
-    entry = Entry.objects.create(ledger=ledger, name="e")
-    Ledger.objects.update(number=1)
-    Ledger.objects.filter(owner__name__isnull=True).update(number=2)
-    Entry.objects.filter(ledger__name="a").update(name="f")
-    ledger.entries.add(entry)
-    Entry.objects.bulk_create(
-        [Entry(name="f", ledger=None)],
+def test_changes_are_recorded_when_db_table_of_the_model_names_a_schema() -> None:
+    album = Album.objects.create(name="a")
+    photo = Photo.objects.create(album=album, name="e")
+    Album.objects.update(number=1)
+    Album.objects.filter(owner__name__isnull=True).update(number=2)
+    Photo.objects.filter(album__name="a").update(name="f")
+    album.photos.add(photo)
+    Photo.objects.bulk_create(
+        [Photo(name="f", album=None)],
         update_conflicts=True,
         unique_fields=["name"],
-        update_fields=["ledger"],
+        update_fields=["album"],
     )
-    Ledger.objects.filter(number=2).delete()
+    Album.objects.filter(number=2).delete()
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
 
-def test_document_created_and_deleted_in_one_block_of_as_one_is_not_recorded() -> None:
+def test_document_created_and_deleted_inside_as_one_context_manager_is_not_recorded() -> None:
     folder = create_folder("A")
     with as_one():
         folder.pk = None

@@ -73,10 +73,12 @@ tests: dict[str, Way] = {}
 
 
 def register_way(name: str) -> Callable[[Way], Way]:
-    """Register a function as the test of a way to write, a row of the table in docs/outbox.md.
+    """Register a function as the test of one way to write rows.
+
+    The ways to write are listed in a table of docs/outbox.md.
 
     Args:
-        name: The text in the first cell of the row.
+        name: The first cell of the table row for this way to write.
     """
 
     def register(test: Way) -> Way:
@@ -110,13 +112,13 @@ TYPES = ("CREATE", "UPDATE", "DELETE")
 
 @contextmanager
 def expect_records(*expected: str, exact: bool = True) -> Iterator[None]:
-    """Assert that the block records these versions.
+    """Assert that the body of the `with` statement records these versions in the outbox.
 
     Afterwards, the newest recorded snapshot of each document must match the rows of the service.
 
     Args:
         expected: Versions such as `CREATE A`, in any order.
-        exact: Whether the block must not record further versions.
+        exact: Whether the body must not record further versions.
     """
     earlier = {(version.document, version.version) for version in recorded_versions.load_versions()}
     yield
@@ -135,7 +137,11 @@ def expect_records(*expected: str, exact: bool = True) -> Iterator[None]:
 
 @contextmanager
 def expect_refusal(sentence: str, error: type[Exception] = OutboxError) -> Iterator[None]:
-    """Assert that the block raises an error with this text and changes nothing."""
+    """Assert that the body of the `with` statement raises an error and changes no rows.
+
+    Args:
+        sentence: A regular expression that the text of the error must match.
+    """
     rows = audit.load_actual()
     with expect_records(), pytest.raises(error, match=sentence):
         yield

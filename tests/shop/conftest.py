@@ -1,4 +1,4 @@
-"""Fixtures that run the example shop in this process instead of Annals."""
+"""Fixtures for a test process that runs the example shop, and not Annals."""
 
 import os
 import sys

@@ -73,7 +73,7 @@ class MessageRecorder:
             raise self._error
 
     def list_recent(self) -> Sequence[SentKey]:
-        """Return some hundred versions that were sent lately, the newest last."""
+        """Return the versions that were recorded last, at most a few hundred, the newest last."""
         return self._recent
 
     def _run(self) -> None:

@@ -28,7 +28,7 @@ SHORT_HOURS = 0.4
 
 
 def print_report(soak: Soak) -> int:
-    """Print everything, and return the exit code."""
+    """Print facts, log lines and faults of a soak. Return 1 if there is a fault, otherwise 0."""
     result, log = soak.result, summarize_logs(soak.stand.logs, soak.restarts)
     for subject, value in result.facts:
         print(f"{subject:<24}{value}")
@@ -71,7 +71,7 @@ def _judge_process(name: str, series: list[tuple[float, Sample]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Slope:
-    """The growth of a series."""
+    """The growth of a series of samples, with a confidence interval."""
 
     per_hour: float
     error: float  # of per_hour, with 95% confidence

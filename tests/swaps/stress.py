@@ -4,8 +4,8 @@ The test keeps a list of the versions that it sent. An answer is wrong if it has
 if it lacks a version that was stored before the request. A command is allowed to fail because a
 transaction uses the day.
 
-On a cluster, packing leaves a day unchanged if rows change meanwhile. So writers and swaps exclude
-each other on a cluster with a lock. Readers do not take this lock.
+On a cluster, packing leaves a day unchanged if rows change meanwhile. So on a cluster, the test has
+a lock that is held during each swap and each write. Readers do not take this lock.
 """
 
 import io
@@ -141,7 +141,7 @@ class SwapStress:
             yield
 
     def _retry_while_busy(self, act: Callable[[], object]) -> None:
-        """Call `act`. If it fails because a transaction such as pg_dump's locks the table, retry.
+        """Call `act`. Repeat this while a transaction (of pg_dump, for example) locks the table.
 
         Raises:
             LockNotAvailable: The table was still locked after five minutes.
@@ -305,7 +305,7 @@ class SwapStress:
             self.wrong.append(f"pg_dump has {count} versions of {before} to {after}")
 
     def _compare(self) -> None:
-        """Check that the tables have exactly the sent versions, and the ledger the right counts."""
+        """Check that the tables have exactly the sent versions, and that the ledger counts them."""
         with connect_plainly() as plain:
             for day, sent in self.sent.items():
                 place = days.locate_day(plain, ROOT.table, day)

@@ -238,9 +238,11 @@ def test_owner_of_embedded_tables_is_not_a_superuser(postgres_server: EmbeddedPo
         plain.execute("DROP TABLE of_the_superuser")
 
 
-def test_owner_sql_and_grants_command_of_compose_create_database_logins(
+def test_installation_with_docker_compose_creates_all_database_logins(
     postgres_server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
+    """docker/postgres/owner.sql creates the login of the owner. `annals grants` creates the logins
+    of web processes and consumers."""
     passwords = {name: secrets.token_hex(16) for name in ("owner", "web", "consumer")}
     with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:
         plain.execute("CREATE TABLE earlier (a integer)")

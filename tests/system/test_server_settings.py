@@ -103,7 +103,9 @@ def test_check_accepts_the_server_settings_of_compose() -> None:
 @pytest.mark.parametrize(
     "name", ["docker/postgres/owner.sql", "docs/first-hour.md", "docs/operations.md"]
 )
-def test_documented_connection_limit_of_owner_login_equals_the_limit_of_grants(name: str) -> None:
+def test_documented_connection_limit_of_owner_equals_limit_that_grants_sets(
+    name: str,
+) -> None:
     [limit] = re.findall(
         r"owner_login LOGIN CREATEROLE CONNECTION LIMIT (\d+)", (ROOT / name).read_text()
     )
@@ -111,7 +113,7 @@ def test_documented_connection_limit_of_owner_login_equals_the_limit_of_grants(n
 
 
 @pytest.mark.django_db
-def test_check_accepts_server_settings_that_docs_first_hour_recommends() -> None:
+def test_check_accepts_server_settings_recommended_in_docs_first_hour_md() -> None:
     page = (ROOT / "docs/first-hour.md").read_text()
     changes = dict(re.findall(r"^ALTER SYSTEM SET (\w+) = '?(\w+)'?;$", page, re.MULTILINE))
     fresh = {**fetch_settings(connection), **FRESH_SETTINGS}

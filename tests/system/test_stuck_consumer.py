@@ -148,7 +148,7 @@ def test_metrics_show_a_write_that_gets_no_answer(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """One of the consumer's two server processes hangs, as on a disk that does not answer. There is
-    no error: only the age of the batch tells."""
+    no error: in the metrics, only the age of the batch shows that the write hangs."""
     running, port = start_consumer(consumers, feed, **SMALL_BATCHES)
     wait_until(lambda: database.count_read() == 10, running.read_log)
     backend_process = find_backend(database, "annals-consume")

@@ -65,9 +65,9 @@ def list_lost_answers(new: Any, old: Any, path: str = "") -> list[str]:
 def test_answers_of_each_earlier_release_are_the_same_after_the_upgrade(
     name: str, tmp_path: Path
 ) -> None:
-    kept_answers = json.loads(release.read_kept(name, "json"))
+    kept_answers = json.loads(release.read_release_file(name, "json"))
     no_broker = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    with create_database("upgraded", release.read_kept(name, "sql")) as url:
+    with create_database("upgraded", release.read_release_file(name, "sql")) as url:
         current_release = KeptRelease(ROOT, url, tmp_path, no_broker)
         if "No planned" not in current_release.run_command("migrate", "--plan"):
             with pytest.raises(
@@ -97,7 +97,7 @@ def test_default_commit_of_upgrade_command_has_version_and_migrations_of_last_re
     """
     code = earlier.unpack_release(earlier.DEFAULT, tmp_path / "code")
     applied = re.findall(
-        r"\(\d+, '(\w+)', '(\w+)', '", release.read_kept(release.get_last_release(), "sql")
+        r"\(\d+, '(\w+)', '(\w+)', '", release.read_release_file(release.get_last_release(), "sql")
     )
     assert earlier.list_migrations(code) == {
         migration for migration in applied if migration[0] in earlier.APPS

@@ -1,4 +1,7 @@
-"""Every build makes wheels with equal bytes and all files. Annals runs from its wheel alone."""
+"""Two builds of a wheel are equal byte for byte, and a wheel has all files of its packages.
+
+Annals runs from its wheel, without the files of the repository.
+"""
 
 import os
 import re
@@ -40,7 +43,7 @@ def annals_from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return annals
 
 
-def test_wheel_has_the_same_bytes_on_another_machine(
+def test_wheels_built_in_different_environments_are_equal_byte_for_byte(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The builds differ in order, modes and dates of the files, in umask, time zone and folder."""
@@ -111,7 +114,7 @@ def test_wheel_has_version_license_and_requirements(wheel: Path) -> None:
         ("simulate --seconds 1", "broker", "KAFKA_BOOTSTRAP_SERVERS"),
     ],
 )
-def test_command_without_the_embedded_extra_names_the_missing_setting(
+def test_command_reports_missing_setting_when_extra_embedded_is_not_installed(
     annals_from_wheel: InstalledAnnals, words: str, server: str, setting: str
 ) -> None:
     finished = annals_from_wheel.run_command(*words.split())

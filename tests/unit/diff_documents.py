@@ -1,4 +1,4 @@
-"""Random snapshots and pairs of snapshots for the tests of the diff, and reference comparisons."""
+"""Random snapshots and pairs of snapshots for tests of the diff, and comparisons of JSON values."""
 
 from decimal import Decimal
 from typing import Any
@@ -102,7 +102,7 @@ PAIRS = st.one_of(
 
 
 def make_exact(value: Document) -> object:
-    """Return an object that is equal for two values only if their JSON has the same digits."""
+    """Return a JSON value in a form in which 1.0 does not equal 1.00, and 1 does not equal true."""
     if isinstance(value, dict):
         return "object", frozenset((key, make_exact(inner)) for key, inner in value.items())
     if isinstance(value, list):

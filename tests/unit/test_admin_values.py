@@ -1,4 +1,4 @@
-"""JSON values on the screens: in the notation of the language, with all digits of numbers."""
+"""The screens show JSON values as the language of the page writes them, and keep every digit."""
 
 from collections.abc import Iterator
 from decimal import Decimal

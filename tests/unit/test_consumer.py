@@ -115,7 +115,7 @@ def test_recording_of_halts_is_repeated_only_after_the_previous_attempt_ended(
         ("x.x.x.x.x.", "5 of the last 10 messages are bad"),
     ],
 )
-def test_bad_message_breaker_explains_why_it_opened_and_is_silent_otherwise(
+def test_circuit_breaker_gives_a_reason_only_when_bad_messages_reach_a_limit(
     pattern: str, sentence: str | None
 ) -> None:
     breaker = Breaker(TOLERANCE)
@@ -137,7 +137,7 @@ def test_each_range_of_lost_offsets_is_logged(caplog: pytest.LogCaptureFixture) 
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 8), st.integers(1, 20))
-def test_bad_message_breaker_opens_exactly_when_number_in_a_row_or_share_reaches_its_limit(
+def test_circuit_breaker_opens_at_limit_of_consecutive_bad_messages_or_at_limit_of_their_share(
     bad: list[bool], consecutive: int, window: int
 ) -> None:
     breaker = Breaker(Tolerance(consecutive, 0.4, window))
@@ -152,7 +152,7 @@ def test_bad_message_breaker_opens_exactly_when_number_in_a_row_or_share_reaches
 
 @given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
 @example([True] * TOLERANCE.consecutive + [0])
-def test_bad_message_breaker_counts_many_good_messages_as_if_one_by_one(
+def test_circuit_breaker_counts_good_messages_equally_when_noted_together_or_one_by_one(
     steps: list[bool | int],
 ) -> None:
     one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
@@ -172,7 +172,7 @@ WAIT = 30.0
 
 
 def find_standstill_time(still: StandstillTimer, since: float, limit: float = 1000.0) -> float:
-    """Return when the timer reports a standstill, asked every 5 s while no position changes."""
+    """Ask the timer every 5 s while no position changes. Return when it reports a standstill."""
     now = since
     while not still.note_positions(now, {A: 5, B: 1}, {A}):
         now += 5
@@ -180,7 +180,8 @@ def find_standstill_time(still: StandstillTimer, since: float, limit: float = 10
     return now
 
 
-def test_standstill_timer_doubles_its_wait_until_a_message_arrives() -> None:
+def test_standstill_timer_doubles_its_limit_each_time_until_a_message_is_delivered() -> None:
+    """A standstill means that the Kafka client delivers none of the unread messages."""
     still = StandstillTimer(WAIT)
     first = find_standstill_time(still, 0.0)
     assert first == WAIT
@@ -359,7 +360,10 @@ PATIENCE = 15.0
 
 @pytest.fixture
 def stuck_member_timer() -> StuckMemberTimer:
-    """The timer of a member that lost its partitions at time 0. The brokers might be down."""
+    """The timer of a member that lost its topic partitions at time 0.
+
+    At that time, the timer does not know whether the brokers answer.
+    """
     timer = StuckMemberTimer(PATIENCE, -100.0)
     timer.end()
     timer.begin(0.0, are_brokers_up=False)
@@ -369,10 +373,10 @@ def stuck_member_timer() -> StuckMemberTimer:
 def find_stuck_time(
     stuck_member_timer: StuckMemberTimer, since: float, away_until: float = 0.0
 ) -> float:
-    """Return when the member counts as stuck, if the timer is asked every half second.
+    """Ask the timer every half second. Return when the member counts as stuck.
 
     Args:
-        away_until: Until when the brokers do not answer.
+        away_until: The time at which the brokers begin to answer.
     """
     now = since
     while True:
@@ -393,7 +397,7 @@ def test_time_until_member_counts_as_stuck_does_not_depend_on_length_of_outage(
     assert stuck >= outage + PATIENCE
 
 
-def test_time_until_member_counts_as_stuck_doubles_until_the_member_gets_partitions() -> None:
+def test_stuck_member_timer_doubles_its_limit_each_time_until_partitions_are_assigned() -> None:
     patience = StuckMemberTimer(PATIENCE, 0.0)
     first = find_stuck_time(patience, 0.0)
     second = find_stuck_time(patience, first)

@@ -28,7 +28,7 @@ DECODED = [
 PAGE = (docs.DOCS / "contract.md").read_text()
 
 
-def test_contract_page_describes_every_reject_reason() -> None:
+def test_contract_page_describes_every_reason_of_bad_messages() -> None:
     assert list(BREACHES) == list(Reason)
 
 

@@ -44,7 +44,7 @@ IN_WHOLE = {
 
 
 def is_decoded(body: bytes, topic: str = TOPIC, decode: Decoder = decode) -> bool:
-    """Return whether the decoder accepts a message, or only finds it too old or in the future."""
+    """Return whether the decoder accepts a message, or refuses only the day of its `updatedAt`."""
     try:
         decode(make_message(body, topic=topic), WINDOW)
     except ExpiredVersionError:

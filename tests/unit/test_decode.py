@@ -113,7 +113,7 @@ def test_window_includes_its_first_moment_and_excludes_its_end() -> None:
         decode_record(EXPIRED)
 
 
-def test_reject_details_quote_no_value_of_the_message() -> None:
+def test_explanation_of_bad_message_quotes_no_value_of_the_message() -> None:
     secret = "Иванов-4509"
     for body in (
         make_value(id=[secret]),
@@ -272,7 +272,7 @@ def get_detail(body: bytes | None, topic: str = TOPIC) -> str:
 
 
 @pytest.mark.parametrize("body, expected", SENTENCES, ids=range(len(SENTENCES)))
-def test_detail_of_bad_message_names_field_and_fault_and_rule(
+def test_explanation_of_bad_message_names_field_and_fault_and_rule(
     body: bytes | None, expected: str
 ) -> None:
     assert get_detail(body) == expected
@@ -285,7 +285,7 @@ def test_child_without_application_is_refused() -> None:
     )
 
 
-def test_reject_details_contain_no_programming_terms() -> None:
+def test_explanation_of_bad_message_contains_no_programming_terms() -> None:
     words = re.compile(r"Expected|`int|`str|float|regex|isoformat|utf-8' codec|\$\.|malformed")
     bodies = [body for name, (_, body) in HOSTILE.items() if name not in FOUND_BY_POSTGRESQL]
     for detail in map(get_detail, bodies):
@@ -356,7 +356,7 @@ def test_no_document_is_identified_for_message_of_unknown_topic() -> None:
     assert name_version(make_value(), topic="other") == ("", "", None)
 
 
-def test_every_reject_reason_has_a_text() -> None:
+def test_every_reason_of_bad_messages_has_a_text() -> None:
     assert set(REASONS) == {str(reason) for reason in Reason}
 
 

@@ -144,7 +144,7 @@ def generate_planned(todo: SimulationPlan) -> Iterator[SimulatedMessage]:
     return islice(sent, todo.messages)
 
 
-def test_simulation_of_days_is_refused_without_a_limit() -> None:
+def test_simulation_of_past_days_is_refused_when_number_of_messages_is_not_limited() -> None:
     with pytest.raises(ValueError, match="--applications, --messages, or --seconds"):
         plan_simulation(NOW, 1, days=3.0)
     with pytest.raises(ValueError, match="--days needs a bound"):

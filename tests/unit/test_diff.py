@@ -219,7 +219,7 @@ def test_key_paths_are_unambiguous_for_names_with_special_characters() -> None:
     ]
 
 
-def test_encoded_change_omits_the_value_that_does_not_exist() -> None:
+def test_encoded_addition_of_null_has_a_new_value_and_no_old_value() -> None:
     [change] = list_changes({}, {"a": None})
     encoded = dumps(change)  # type: ignore[arg-type]
     assert encoded == b'{"path":"/a","keyPath":"/a","kind":"added","new":null}'
@@ -298,7 +298,7 @@ def test_path_filter_of_a_list_matches_changes_of_its_items() -> None:
     ]
 
 
-def test_path_filter_matches_added_or_removed_value_only_if_path_exists_in_the_value() -> None:
+def test_path_filter_matches_added_or_removed_object_only_if_the_object_has_the_path() -> None:
     new = {"address": {"city": "Казань", "lines": [{"id": 1, "text": "x"}]}}
     assert list_matching_paths("/address/city", {}, new) == ["/address"]
     assert list_matching_paths("/address/city", new, {}) == ["/address"]
@@ -384,7 +384,7 @@ ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
 
 
 @pytest.mark.parametrize("path, old, new, touched", ODD_LISTS)
-def test_path_filter_selects_list_items_by_key_by_index_or_all_items(
+def test_path_filter_selects_one_list_item_by_key_or_index_or_all_items_by_asterisk(
     path: str, old: Any, new: Any, touched: bool
 ) -> None:
     assert is_touched(path, {"docs": old}, {"docs": new}) is touched
@@ -402,9 +402,9 @@ ITEM = st.sampled_from(["[pid=a]", "[pid=7]", "[id=1]", "[id=2]", "[none=1]"])
 
 
 def list_named_values(items: Any, item: str) -> list[Any]:
-    """Return the value of `s` of each list item that the path segment `item` names.
+    """Return the values of the field `s` in all list items that the path segment `item` names.
 
-    It is computed without the path filter, which is tested.
+    The path filter, which the tests compare with this function, is not used.
     """
     field, _, value = item.strip("[]").partition("=")
     return [
@@ -540,7 +540,7 @@ def apply_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 @given(PAIRS)
-def test_applying_patch_to_old_snapshot_gives_the_new_snapshot_to_the_digit(
+def test_applying_patch_to_old_snapshot_gives_new_snapshot_with_all_digits_of_numbers(
     pair: tuple[Any, Any],
 ) -> None:
     old, new = pair

@@ -79,7 +79,9 @@ def test_kafka_environment_variables_become_names_of_librdkafka_settings() -> No
     ) == {"sasl.mechanism": "PLAIN"}
 
 
-def test_secret_key_is_generated_once_with_private_mode(tmp_path: Path) -> None:
+def test_secret_key_is_generated_once_in_a_file_that_only_its_owner_can_read(
+    tmp_path: Path,
+) -> None:
     settings = Settings(home=tmp_path / "new")
     first = env.load_secret_key(settings)
     assert len(first) >= 32

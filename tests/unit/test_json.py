@@ -271,10 +271,10 @@ def test_deeply_nested_list_items_without_identity_fields_are_matched() -> None:
         [make_item("c", 5), make_item("a", 3), make_item("b", 4)],
     )
 
-    def compare_far_down(frames: int) -> list[str]:
-        """Compare `old` and `new` with `frames` frames on the stack, and return the changes."""
+    def compare_in_deep_call(frames: int) -> list[str]:
+        """Return the changes from `old` to `new`, found below `frames` more calls on the stack."""
         if frames:
-            return compare_far_down(frames - 1)
+            return compare_in_deep_call(frames - 1)
         blamed: dict[str, int] = {}
         walk: BlameWalk[int] = BlameWalk(new, DEFAULT_IDENTITY, blamed.__setitem__)
         walk.blame_version(old, 1)
@@ -288,7 +288,7 @@ def test_deeply_nested_list_items_without_identity_fields_are_matched() -> None:
         return [f"{change.kind} {change.path}" for change in compare_snapshots(old, new).changes]
 
     below = "/x" * 90
-    assert compare_far_down(300) == [
+    assert compare_in_deep_call(300) == [
         "added /0",
         f"changed /1/deep{below}",
         f"changed /2/deep{below}",

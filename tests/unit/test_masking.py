@@ -74,7 +74,7 @@ names = st.sampled_from(["a", "b", "c"])
 
 
 @given(way=st.lists(st.one_of(names, st.just("*")), max_size=4), data=st.data())
-def test_text_number_or_list_is_masked_where_a_marked_path_expects_an_object(
+def test_value_that_is_not_an_object_is_masked_where_a_marked_path_expects_an_object(
     way: list[str], data: st.DataObject
 ) -> None:
     path = ["person", *way, "secret"]
@@ -96,12 +96,13 @@ def test_text_number_or_list_is_masked_where_a_marked_path_expects_an_object(
 @pytest.mark.parametrize(
     "path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1", "/q/r/0/s", "/q/r/[a=b]"]
 )
-def test_path_below_a_marked_field_counts_as_below_it(path: str) -> None:
+def test_path_into_a_marked_field_is_below_a_marked_field(path: str) -> None:
+    """A path into a list counts, too, if the marked path expects an object instead of the list."""
     assert MarkedPaths(["/p", "/list/*/n", "/q/r/t"]).is_below_mark(parse_path(path))
 
 
 @pytest.mark.parametrize("path", ["/p", "", "/*", "/list/[n=x]", "/list/0/n", "/q/number", "/*/n"])
-def test_marked_field_and_paths_elsewhere_do_not_count_as_below_a_marked_field(path: str) -> None:
+def test_path_to_a_marked_field_or_outside_of_it_is_not_below_a_marked_field(path: str) -> None:
     assert not MarkedPaths(["/p", "/list/*/n"]).is_below_mark(parse_path(path))
 
 

@@ -84,7 +84,7 @@ ZEROS = "0" * 100
 
 
 def make_document(number: str) -> bytes:
-    """Return a document with a number. Its size makes shorten_zeros() shorten long numbers."""
+    """Return a document that contains `number` and is large enough for shorten_zeros()."""
     text = "0" * MIN_SHORTENED_BYTES
     return f'{{"text": "{text}", "quoted": "\\"{ZEROS}", "n": {number}}}'.encode()
 

@@ -20,7 +20,7 @@ KNOWN = {
 }
 
 # The classes of SQLSTATE in the appendix of the PostgreSQL manual, with the cause of their codes.
-# NOTABLE has the exceptions.
+# NOTABLE has the codes with a different cause than the rest of their class.
 CLASSES = {
     ErrorCause.OUTAGE: "08 40 53 55 57 58 72",
     ErrorCause.BATCH: "21 22 23 54",
@@ -28,7 +28,7 @@ CLASSES = {
     " 3B 3D 3F 42 44 F0 HV P0 XX",
 }
 
-# Codes with another cause than their class.
+# Codes with a different cause than the rest of their class.
 NOTABLE = {
     ErrorCause.OUTAGE: "ReadOnlySqlTransaction InFailedSqlTransaction"
     " IdleInTransactionSessionTimeout TransactionTimeout",
@@ -66,15 +66,15 @@ def test_unknown_sqlstate_is_treated_like_its_class(expected: ErrorCause, name: 
     "expected, name",
     [(outcome, name) for outcome, names in NOTABLE.items() for name in names.split()],
 )
-def test_sqlstate_that_is_an_exception_has_a_different_cause_than_its_class(
+def test_some_sqlstates_have_a_different_cause_than_the_rest_of_their_sqlstate_class(
     expected: ErrorCause, name: str
 ) -> None:
     assert classify_error(getattr(errors, name)("said")) is expected
 
 
 def test_only_errors_caused_by_a_row_send_it_to_quarantine() -> None:
-    """The test lists the classes of such errors, and the codes excepted from them. A code of
-    a different class must be added here."""
+    """The test lists the SQLSTATE classes of such errors, the codes in these classes with a
+    different cause, and the only code of a different class that quarantines rows."""
     at_fault = {state for state in KNOWN if classify_error(make_error(state)) is ErrorCause.BATCH}
     classes = {state for state in KNOWN if state[:2] in ("21", "22", "23", "54")}
     other_codes = {"22023", "22P03", "22P04", "23502", "54011", "54023"}

@@ -188,7 +188,14 @@ class ConsumerMachine(RuleBasedStateMachine):
         kinds=st.lists(KINDS, max_size=12),
     )
     def truncate(self, partition: KafkaPartition, keep: float, kinds: list[str]) -> None:
-        """Elect a leader with a shorter log, and append messages, possibly beyond what was read."""
+        """Elect a leader with a shorter log, and append messages to this log.
+
+        The log can then be longer than the offset up to which the consumers have read.
+
+        Args:
+            keep: The share of the messages at the broker that the new leader has.
+            kinds: The kinds of the appended messages.
+        """
         log, low = self.log[partition], self.low[partition]
         end = low + int((len(log) - low) * keep)
         if end == len(log) or not self.is_truncation_noticeable(partition, end):
@@ -323,7 +330,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def reach_end(self, member: ModelledConsumer, partition: KafkaPartition) -> bool:
         """Let Kafka report the end of a partition if all its messages are delivered.
 
-        Return False if the consumer claims again.
+        Return False if the consumer must claim its partitions again, because the log is truncated.
         """
         end = len(self.log[partition])
         if partition not in member.offsets or partition in member.paused:
@@ -361,9 +368,9 @@ class ConsumerMachine(RuleBasedStateMachine):
     def offer_message(
         self, member: ModelledConsumer, partition: KafkaPartition, offset: int
     ) -> bool:
-        """Offer a message to the consumer, and launch a batch if there is no room for it.
+        """Offer a message to the consumer. If the filling batch is full, launch the batch first.
 
-        Return False if the consumer does not take it, so that Kafka delivers it again.
+        Return False if the consumer does not admit the message. Kafka delivers it again later.
         """
         machine = member.machine
         message = self.make_message(partition, offset)
@@ -414,7 +421,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         return True
 
     def redeliver_message(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
-        """Let the Kafka client deliver a message again that the consumer did not take."""
+        """Let the Kafka client deliver again a message that the consumer did not admit."""
         claimed = member.machine.positions.claimed[partition]
         if claimed.unverified_last is None:
             member.offsets[partition] = claimed.expected
@@ -792,7 +799,7 @@ TOO_LONG = Explanation(Code.NUMBER_TOO_LONG)
 
 
 def test_partition_halted_during_a_pause_stays_paused_when_reading_resumes() -> None:
-    """The bad messages are in the batch for which reading was paused. PostgreSQL refused them."""
+    """Reading is paused while a batch is written. PostgreSQL refuses all messages of the batch."""
     machine = make_claimed_machine(LIMITS, partitions=2, lanes=1)
     bad = [make_message(make_value(), offset) for offset in range(TOLERANCE.consecutive)]
     for item in bad:

@@ -80,7 +80,7 @@ TEMPLATE_CALL = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\
 
 
 def iterate_texts_of_code(path: Path) -> Iterator[str]:
-    """Yield the translatable texts of a Python file. Of a plural yield the singular."""
+    """Yield the translatable texts of a Python file; of a text with a plural only the singular."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and FUNCTION.fullmatch(_get_function_name(node.func)):
             texts = node.args[: 2 if _get_function_name(node.func).startswith("p") else 1]

@@ -21,7 +21,7 @@ from annals.embedded.broker import EmbeddedBroker
 from annals.embedded.postgres import EmbeddedPostgres
 from history.kinds.entities import ENTITIES
 from tests.upgrade import earlier
-from tests.upgrade.release import KeptRelease, write_kept
+from tests.upgrade.release import KeptRelease, write_release_file
 
 # Lines of a dump that only psql understands, or that PostgreSQL before 17 does not know.
 NOT_SQL = re.compile(r"^(\\(un)?restrict .*|SET transaction_timeout = 0;)\n", re.MULTILINE)
@@ -111,8 +111,8 @@ def main(arguments: list[str]) -> int:
         broker.kill()
         server.stop("immediate")
         shutil.rmtree(folder, ignore_errors=True)
-    write_kept(options.name, "sql", NOT_SQL.sub("", dump))
-    write_kept(options.name, "json", json.dumps(answers, ensure_ascii=False, indent=0))
+    write_release_file(options.name, "sql", NOT_SQL.sub("", dump))
+    write_release_file(options.name, "json", json.dumps(answers, ensure_ascii=False, indent=0))
     return 0
 
 

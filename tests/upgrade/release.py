@@ -73,8 +73,12 @@ class KeptRelease:
         return finished.stdout
 
 
-def write_kept(name: str, suffix: str, text: str) -> None:
-    """Write a kept file of a release, compressed without a timestamp."""
+def write_release_file(name: str, suffix: str, text: str) -> None:
+    """Write one of the two files that are kept of a release, compressed without a timestamp.
+
+    Args:
+        suffix: `sql` for the dump of the database, `json` for the answers of the API.
+    """
     FOLDER.mkdir(exist_ok=True)
     with (
         (FOLDER / f"{name}.{suffix}.gz").open("wb") as raw,
@@ -83,8 +87,8 @@ def write_kept(name: str, suffix: str, text: str) -> None:
         file.write(text.encode())
 
 
-def read_kept(name: str, suffix: str) -> str:
-    """Return the text of a file that `keep.py` made from an earlier release."""
+def read_release_file(name: str, suffix: str) -> str:
+    """Return the text of a file that tests/upgrade/keep.py made with an earlier release."""
     return gzip.decompress((FOLDER / f"{name}.{suffix}.gz").read_bytes()).decode()
 
 

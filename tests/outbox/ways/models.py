@@ -1,7 +1,7 @@
 """Recorded models with every kind of key and relation.
 
-A folder is a document. The rows of Sheet, Label and other models are recorded as parts of the
-document of a folder.
+A row of `Folder` is a document. Rows of `Sheet`, `Label` and other models are recorded as parts of
+the document of a `Folder`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Owner(models.Model):
 
 
 class Tag(RecordedWay):
-    """A document with a many-to-many relation: its snapshot lists the folders with this tag."""
+    """A document with a many-to-many relation. The snapshot lists the `Folder` rows of the tag."""
 
     name = models.CharField(max_length=32, unique=True)
 
@@ -92,7 +92,7 @@ class OpenFolder(Folder):
 
 
 class Reading(RecordedWay):
-    """A row of a many-to-many relation, recorded as part of the document of a folder."""
+    """A row of a many-to-many relation, recorded as part of the document of a `Folder`."""
 
     recorded_as = PartOf("folder")
 
@@ -102,7 +102,7 @@ class Reading(RecordedWay):
 
 
 class Sheet(RecordedWay):
-    """A row that is recorded as part of the document of a folder, if it has a folder."""
+    """A row that is recorded as part of the document of a `Folder`, unless `folder` is NULL."""
 
     recorded_as = PartOf("folder")
 
@@ -111,7 +111,7 @@ class Sheet(RecordedWay):
 
 
 class Cell(RecordedWay):
-    """A row that is part of a sheet. The sheet is part of the document of a folder."""
+    """A row that is part of a `Sheet`. The sheet is part of the document of a `Folder`."""
 
     recorded_as = PartOf("sheet")
 
@@ -120,7 +120,7 @@ class Cell(RecordedWay):
 
 
 class Label(RecordedWay):
-    """A part of a folder's document. The foreign key refers to the folder's field `code`."""
+    """A part of the document of a `Folder`. The foreign key refers to the field `code`."""
 
     recorded_as = PartOf("folder")
 
@@ -131,7 +131,7 @@ class Label(RecordedWay):
 
 
 class Box(RecordedWay):
-    """A part of a folder's document. The foreign key refers to the folder's field `number`."""
+    """A part of the document of a `Folder`. The foreign key refers to the field `number`."""
 
     recorded_as = PartOf("folder")
 
@@ -142,7 +142,7 @@ class Box(RecordedWay):
 
 
 class Ticket(RecordedWay):
-    """A part of the document of a folder, with a composite primary key."""
+    """A row with a composite primary key, recorded as part of the document of a `Folder`."""
 
     recorded_as = PartOf("folder")
 
@@ -176,10 +176,10 @@ class Step(RecordedWay):
 
 
 class Pin(RecordedWay):
-    """A part of the document of a folder.
+    """A row that is recorded as part of the document of a `Folder`.
 
-    If the folder is deleted, the pin moves to the folder with the primary key 1. This folder can be
-    missing, because the foreign key has no constraint in the database.
+    If the folder is deleted, Django moves the pin to the folder with the primary key 1. This folder
+    can be missing, because the foreign key has no constraint in the database.
     """
 
     recorded_as = PartOf("folder")
@@ -203,7 +203,7 @@ class Limited(RecordedWay):
 
 
 class Loose(RecordedWay):
-    """A document with a foreign key to a folder that can be missing: there is no constraint."""
+    """A document with a foreign key to a `Folder` that can be missing, without a constraint."""
 
     recorded_as = Kind("product-task", id="name")
 
@@ -244,7 +244,7 @@ class Country(RecordedWay):
 
 
 class Twin(RecordedWay):
-    """A document whose primary key is a one-to-one relation to a country."""
+    """A document whose primary key is a one-to-one relation to a `Country`."""
 
     recorded_as = Kind("product-task", id="country_id")
 
@@ -289,8 +289,8 @@ class Memo(RecordedWay):
     all_rows = RecordedQuerySet.as_manager()
 
 
-class NotedWay(RecordedWay):
-    """An abstract base with a column that the subclasses record."""
+class RecordedWithNote(RecordedWay):
+    """An abstract model with the column `note`, which snapshots of its subclasses contain, too."""
 
     note = models.TextField(default="")
 
@@ -299,7 +299,7 @@ class NotedWay(RecordedWay):
         app_label = "ways"
 
 
-class Letter(NotedWay):
+class Letter(RecordedWithNote):
     recorded_as = Kind("product-task", id="name")
 
     name = models.CharField(max_length=32, unique=True)
@@ -319,8 +319,8 @@ class Shout(RecordedWay):
     )
 
 
-class Ledger(RecordedWay):
-    """A document in a table whose name contains a schema."""
+class Album(RecordedWay):
+    """A document. `db_table` of the model names the table together with its schema."""
 
     recorded_as = Kind("product-task", id="name")
 
@@ -330,20 +330,20 @@ class Ledger(RecordedWay):
 
     class Meta:
         app_label = "ways"
-        db_table = '"public"."ledger"'
+        db_table = '"public"."album"'
 
 
-class Entry(RecordedWay):
-    """A part of the document of a ledger, in a table whose name contains a schema."""
+class Photo(RecordedWay):
+    """A part of the document of an `Album`. `db_table` names the table together with its schema."""
 
-    recorded_as = PartOf("ledger")
+    recorded_as = PartOf("album")
 
-    ledger = models.ForeignKey(Ledger, models.CASCADE, null=True, related_name="entries")
+    album = models.ForeignKey(Album, models.CASCADE, null=True, related_name="photos")
     name = models.CharField(max_length=32, unique=True)
 
     class Meta:
         app_label = "ways"
-        db_table = '"public"."entry"'
+        db_table = '"public"."photo"'
 
 
 KINDS: tuple[type[Recorded], ...] = (
@@ -359,5 +359,5 @@ KINDS: tuple[type[Recorded], ...] = (
     Memo,
     Letter,
     Shout,
-    Ledger,
+    Album,
 )
