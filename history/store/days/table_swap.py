@@ -128,7 +128,7 @@ _PARTLY_VISIBLE_BYTES: Final[LiteralString] = (
 class ChangedMeanwhileError(errors.LockNotAvailable):
     """Raised if the old table of a day was changed so that the new one cannot replace it.
 
-    A later attempt may succeed.
+    A later attempt can succeed.
     """
 
 
@@ -161,7 +161,7 @@ class TableWatch:
         return sql.SQL(_INSERTED_ROWS).format(partition=sql.Literal(self.partition))
 
     def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
-        """Copy the rows that were added to the old table since `watch_table` to the new table.
+        """Copy to the new table the rows that the old table got after the call of `watch_table`.
 
         Proves that no row of the old table was changed or removed. Call this method while all
         writers are locked out.
