@@ -208,7 +208,7 @@ class MaintainRun(models.Model):
 
 
 class ArchivedDay(models.Model):
-    """A day of one table that is in the archive, as its manifest says."""
+    """An archived day of one table: a copy of the manifest, and the result of the last check."""
 
     table = models.CharField(max_length=63)
     day = models.DateField()

@@ -234,7 +234,7 @@ class ApiView(ReadOnlyView):
         """Check the request, and answer it if its login does not have too many requests at a time.
 
         Raises:
-            BusyError: The login has too many requests, or no place for an expensive request is free.
+            BusyError: The login has too many requests, or no place for expensive requests is free.
         """
         _check_address(request, address)
         parameters = QueryParameters(

@@ -18,16 +18,16 @@ V = TypeVar("V")  # the type by which the caller names a version
 
 @dataclass(slots=True)
 class _UnblamedPart:
-    """A part of the newest snapshot with leaves that are not blamed yet."""
+    """A value in the newest snapshot that contains leaves without a blamed version."""
 
-    path: str  # its pointer in the newest snapshot
-    # The parts inside that still have leaves to blame, by key or index in the snapshot to which the
-    # walk has come. None as long as nothing in the part has changed.
+    path: str  # the pointer of the value in the newest snapshot
+    # The values inside that contain leaves without a blamed version, by key or index in the
+    # snapshot that the walk has reached. None as long as nothing in the value has changed.
     parts: dict[str | int, _UnblamedPart] | None = None
 
 
 class BlameWalk(Generic[V]):
-    """A walk from the newest snapshot to older ones that reports who changed each leaf last.
+    """A walk from the newest snapshot to older ones, to find the version that changed a leaf last.
 
     Moving a list item does not count as a change of its leaves.
 
@@ -112,7 +112,7 @@ def _generate_leaves(value: Json, path: str, longest: int) -> Iterator[tuple[str
     """Generate the pointer and value of every leaf, in document order.
 
     Args:
-        longest: A part with a pointer longer than this is one leaf.
+        longest: An object or list with a pointer of more characters is one leaf, not split further.
     """
     if type(value) not in (dict, list) or not value or len(path) > longest:
         yield path, value

@@ -16,7 +16,7 @@ _NUMBERS = (int, Decimal, Numeral)
 def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
     """Return whether both values have the same JSON text: true is not 1, and 1.0 is not 1.00.
 
-    The result may be False although only the order of keys differs.
+    The result can be False although only the order of keys differs.
     """
     if old != new:
         return False
@@ -29,8 +29,8 @@ def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
 def is_equal_number(old: "Json | Raw", new: "Json | Raw") -> bool:
     """Return whether both values are numbers and equal, such as 1 and 1.00.
 
-    True is not a number. Two msgspec.Raw (parts that are nested too deep) are equal if their texts
-    differ only in the notation of numbers.
+    True is not a number. Also return True for two msgspec.Raw (objects or lists that are nested too
+    deep) if their texts differ only in the notation of numbers.
     """
     if type(old) is Raw and type(new) is Raw:
         return exactjson.has_equal_numbers(bytes(old), bytes(new))

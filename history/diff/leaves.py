@@ -1,4 +1,4 @@
-"""Generates the leaves of a snapshot, each with the paths that lead to the leaf."""
+"""Generates the leaves of a snapshot: the values that are not split further, with their paths."""
 
 import sys
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class LongPathsError(Exception):
 
 
 def choose_pointer_limit(snapshot: Json, identity: ListIdentity) -> int:
-    """Return the greatest length of a pointer to an object or list that is split into leaves.
+    """Choose how long the pointer to an object or list can be if it is split into leaves.
 
     An object or list with a longer pointer is one leaf.
 
@@ -49,7 +49,7 @@ def choose_pointer_limit(snapshot: Json, identity: ListIdentity) -> int:
 def _measure_item_name(item: Json, identity: ListIdentity) -> int:
     """Return the length of the item's longest text in any field that can identify list items.
 
-    A key path names a list item by such a text. Without one, the result is 0.
+    A key path names a list item by such a text. The result is 0 if the item has no such text.
     """
     if type(item) is not dict:
         return 0

@@ -34,7 +34,7 @@ class BadPathError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PathSegment:
-    """One step of a path: to any value, to an item by its key field, or to a key or an index."""
+    """One step of a path: a key of an object, a list index, `*`, or a list item `[field=value]`."""
 
     text: str  # the key or index; of an "item", the value of its key field
     field: str = ""  # the key field of an "item"
@@ -75,7 +75,7 @@ def _parse_segment(segment: str) -> PathSegment:
 def get_top_level_field(path: str) -> str | None:
     """Return the name of the top-level field that a path leads into.
 
-    None if the path may lead into several fields, or if `top_level_fields.read_field` cannot read a
+    None if the path can lead into several fields, or if `top_level_fields.read_field` cannot read a
     field of this name.
     """
     steps = parse_path(path)
@@ -87,9 +87,10 @@ def get_top_level_field(path: str) -> str | None:
 def is_touched(
     path: str | ParsedPath, old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
 ) -> bool:
-    """Return whether two snapshots differ at a path, below it or above it.
+    """Return whether a change between two snapshots concerns a path.
 
-    This is so if the values at the path differ, or if `is_matching` is true for any change.
+    This is so if the values at the path differ, or if `is_matching` is True for one of the changes.
+    For example, the move of a list item does not change the item, but concerns the item's path.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     if is_different(steps, old, new, identity):

@@ -33,7 +33,11 @@ def as_pointer(name_or_pointer: str) -> str:
 
 @dataclass(slots=True)
 class _PointerNode:
-    """A member of an object: a requested value, an object with requested values in it, or both."""
+    """A node in the tree of requested JSON pointers: the whole document or a member of an object.
+
+    If a pointer ends at the node, `number` is not None. If pointers continue below the node,
+    `members` is not empty.
+    """
 
     number: int | None = None  # the position among the results, of a requested value
     value_type: Any = None  # the type of a requested value

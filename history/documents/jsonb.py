@@ -33,7 +33,7 @@ _TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 
 
 def count_excess_digits(text: bytes | memoryview) -> int:
-    """Return by how many digits a JSON text grows if PostgreSQL writes it without exponents.
+    """Return by how many digits a JSON text grows when PostgreSQL writes out the exponents.
 
     Return 0 if the text grows by at most MAX_DIGITS.
     """
@@ -51,7 +51,7 @@ def count_excess_digits(text: bytes | memoryview) -> int:
 
 
 def _count_digits(text: bytes) -> int:
-    """Return how many digits PostgreSQL adds at most if it writes numbers without exponents.
+    """Return an upper bound of the digits that PostgreSQL adds when it writes out the exponents.
 
     Exponents of one digit are not counted. Words in strings that look like exponents, such as
     "stage1000", are counted too.

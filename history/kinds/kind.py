@@ -161,4 +161,4 @@ class EntityKind:
 
     @property
     def closing(self) -> None:
-        """None: a message can come late, so the table can get rows for past days. See DayRows."""
+        """None, not a DayClosing: a late message can add rows to a past day of the table."""

@@ -10,7 +10,7 @@ _PLAIN_SEGMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,59}|\d{0,4}|\*", r
 
 
 class UnmaskedValue(NamedTuple):
-    """A masked value that the answer shows in clear."""
+    """A value of a marked field that the answer shows unmasked."""
 
     path: str  # the RFC 6901 pointer of the value
     moment: datetime  # the moment of the version that has it
@@ -45,10 +45,10 @@ class AccessRecord:
 
 
 def hide_data_in_path(path: str) -> str:
-    """Return the path of a field without what may be data of a client.
+    """Return the path of a field with `*` for each segment that might be data of a client.
 
-    Segments that are not a plain name, a number or `*` become `*`: the key of an object may be
-    data, and so may the value in `[number=4510 123456]`.
+    These are all segments that are not a plain name, a number or `*`: the key of an object might be
+    data, and so might the value in `[number=4510 123456]`.
     """
     return "/".join(
         segment if _PLAIN_SEGMENT.fullmatch(segment) else "*" for segment in path.split("/")

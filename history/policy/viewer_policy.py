@@ -165,10 +165,10 @@ class ViewerPolicy:
         }
 
     def _select_with_snapshot(self, applications: set[str]) -> set[str]:
-        """Return the subset of `applications` that have a snapshot and that the viewer may see.
+        """Return the subset of `applications` that the viewer may see.
 
-        The rule decides by the snapshot. An application without a snapshot is returned only if the
-        rule has allowed it earlier in this request.
+        The need-to-know rule decides by the snapshot of the application. An application without a
+        snapshot is left out, unless the rule has allowed the application earlier in this request.
         """
         unknown = applications - self.viewer.decided.keys()
         snapshots = self.load_snapshots(unknown) if unknown else {}
@@ -177,7 +177,7 @@ class ViewerPolicy:
         return self._select_visible(candidates, lambda _: snapshots)
 
     def may_tell_of_archive(self, entity: EntityKind) -> bool:
-        """Return whether the viewer may be told that the archive may have versions of this kind.
+        """Return whether the viewer may be told that the archive might have versions of this kind.
 
         The archive's list of days does not name applications, so the need-to-know rule cannot
         decide about it. A viewer whom the rule limits is not told.

@@ -155,9 +155,12 @@ def chain_streams(readers: Sequence[Connection], streams: Iterator[Generator[T]]
 def _begin_next(
     pool: Executor, streams: Iterator[Generator[T]]
 ) -> Future[tuple[list[T], Generator[T]]] | None:
-    """Let a thread take the first item of the next stream. Return None if there is no stream.
+    """Let a thread take the first item of the next stream.
 
-    The result of the future is a list with this item, empty if there is none, and the stream.
+    Returns:
+        A future with a pair as its result. The first member is a list with the item; the list is
+        empty if the stream has no items. The second member is the stream. Or None if there is no
+        next stream.
     """
     stream = next(streams, None)
     if stream is None:

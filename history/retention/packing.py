@@ -221,12 +221,13 @@ def pack_day(
         rate: How many versions to pack per second. 0: as many as possible.
 
     Raises:
-        NotPackableError: The day is too young by the clock of this machine or of the server, has no
-            partition that Annals made, has a version twice, or needs more disk than is free.
+        NotPackableError: The day is too young by the clock of this machine or of the server, has a
+            version twice, or needs more disk than is free. Or the partition of the day does not
+            exist or was not created by Annals.
         EarlierReleaseError: A process is connected that cannot read blocks.
         SealedDayChangedError: The rows of the day differ from the seal.
         psycopg.errors.LockNotAvailable: Rows were changed meanwhile, or a transaction stays open. A
-            later attempt may succeed.
+            later attempt can succeed.
     """
     first_date = day + timedelta(days=YOUNGEST_DAYS + 1)
     if clock.get_earlier_time(connection).date() < first_date:
@@ -277,7 +278,8 @@ class DayRewrite:
         day_table = days.locate_day(self._connection, self._entity.table, self._day)
         if day_table.state is not DayState.ATTACHED or not day_table.is_created_by_annals:
             raise NotPackableError(
-                f"{self._entity.table} has no partition of {self._day} that Annals made"
+                f"{self._entity.table} {self._day}: the partition does not exist or was not created"
+                " by Annals"
             )
         return day_table
 
@@ -321,8 +323,8 @@ class DayRewrite:
             None if the day has too few snapshots to train a dictionary.
 
         Raises:
-            psycopg.errors.LockNotAvailable: A transaction that cannot see the stored dictionary
-                stays open.
+            psycopg.errors.LockNotAvailable: A transaction that began before the new dictionary was
+                stored did not end within LOCK_WAIT_S. It cannot see the dictionary.
         """
         newest = dictionaries.load_newest_dictionary(self._connection, self._entity.table)
         if newest is not None:
@@ -377,7 +379,7 @@ class DayRewrite:
         stays open, the dictionary is removed again.
 
         Raises:
-            psycopg.errors.LockNotAvailable: A transaction stays open.
+            psycopg.errors.LockNotAvailable: A transaction did not end within LOCK_WAIT_S.
         """
         connection, table = self._connection, self._entity.table
         was_stored = PackDictionary.objects.filter(number=dictionary.number).exists()
@@ -412,10 +414,10 @@ class DayRewrite:
         stored_rows: Iterable[StoredRow],
         dictionary: Dictionary | None,
     ) -> None:
-        """Check that the rows of a new table store exactly these versions.
+        """Check that `stored_rows` contain exactly the versions `rows`.
 
         Args:
-            rows: The versions of the old table.
+            rows: The versions of the old table, as plain rows.
             stored_rows: The plain rows and blocks of the new table.
             dictionary: The dictionary of the blocks.
 
@@ -604,21 +606,20 @@ class DayRewrite:
     def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, versions: int, was_packed: bool
     ) -> None:
-        """Copy the rows that were added to the old table since `watch` was made to the new table.
+        """Copy to the new table the rows that the old table got after `watch` was created.
 
-        Then prove that the old and the new table have equal versions.
-
-        Call it while all writers are locked out.
+        Then prove that the old and the new table have the same versions. Call this method while
+        all writers are locked out.
 
         Args:
-            watch: Knows which rows of the old table have changed.
+            watch: The watch that knows which rows of the old table have changed.
             old: The old table.
             versions: How many versions the new table has so far.
             was_packed: Whether the old table has blocks.
 
         Raises:
-            psycopg.errors.LockNotAvailable: Rows of the old table were changed or removed, so the
-                tables cannot be equal. The caller can try again later, as after a busy lock.
+            ChangedMeanwhileError: Rows of the old table were changed or removed, so the tables
+                cannot be equal. A later attempt can succeed.
             WrongRowsError: The numbers of versions differ.
         """
         versions += watch.settle(self._connection, self._entity, old)

@@ -1,4 +1,4 @@
-"""Formats partitions and plans: as a table for people, and as plain objects for JSON."""
+"""Formats partitions and plans: as text tables for people, and as plain objects for JSON."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ def format_size(count: int) -> str:
 
 
 def build_partition_table(partitions: Iterable[Partition]) -> "Table":
-    """Return partitions as a table that is printed for people: one line for each partition."""
+    """Return a printable text table that has one line for each partition."""
     names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
     table = build_table(*names, right=NUMBERS)
     for partition in partitions:
@@ -44,7 +44,7 @@ def build_partition_table(partitions: Iterable[Partition]) -> "Table":
 
 
 def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Table":
-    """Return the lines of a plan as a table that is printed for people.
+    """Return a printable text table that has the lines of a plan.
 
     Consecutive lines with the same table, action and reason are merged into one line.
 

@@ -64,7 +64,7 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
     lock, and a `connection` in autocommit mode.
 
     Raises:
-        NotRepairableError: Annals did not make a partition for the day.
+        NotRepairableError: The partition of the day does not exist or was not created by Annals.
         SealedDayChangedError: The rows of the day differ from the seal, and would still differ from
             the seal after the repair.
         DamagedBlockError: A block of a document that has a version twice cannot be read.
@@ -72,7 +72,9 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
     """
     day_table = days.locate_day(connection, entity.table, day)
     if day_table.state is not DayState.ATTACHED or not day_table.is_created_by_annals:
-        raise NotRepairableError(f"{entity.table} has no partition of {day} that Annals made")
+        raise NotRepairableError(
+            f"{entity.table} {day}: the partition does not exist or was not created by Annals"
+        )
     changed = _find_change(connection, entity, day)
     result = RepairResult()
     with connection.transaction():

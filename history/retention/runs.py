@@ -27,7 +27,7 @@ from history.store.days.days import build_partition_name
 
 
 class UnsealedDay(NamedTuple):
-    """A finished day that may still get rows, and why."""
+    """A finished day that might still get rows, and the reason."""
 
     table: str
     day: date
@@ -104,7 +104,7 @@ class StepResult:
         """Record whether a step of `maintain` succeeded for a day.
 
         Args:
-            names: The list of this result that gets the day on success, for example `sealed`.
+            names: The list to which the day is added on success, for example `self.sealed`.
             name: The name of the day's partition.
             error: The error with which the step failed. None: the step succeeded.
         """
@@ -145,15 +145,12 @@ def record_run(result: StepResult, started_at: datetime, seconds: float) -> None
 
 
 def load_latest_run() -> MaintainRun | None:
-    """Return the latest run, even if some days of the run were busy or broken.
-
-    Returns None if no run is recorded.
-    """
+    """Return the latest run, with or without failures. None if no run is recorded."""
     return MaintainRun.objects.order_by("-started_at").first()
 
 
 def load_latest_flawless_run() -> MaintainRun | None:
-    """Return the latest run in which no day was busy or broken. None if no such run is recorded."""
+    """Return the latest run in which all locks were free and nothing failed, or None."""
     return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
 
 

@@ -1,8 +1,8 @@
 """Masks the marked paths of a snapshot. Begin with MarkedPaths.
 
 The marked paths are a tree of nodes. A walk goes through a snapshot from the root down. Because of
-`*` and `**`, the path of a value can match several nodes. The state of the walk is the set of these
-nodes.
+`*` and `**`, the path of a value can match several nodes. The state of the walk is computed from
+these nodes.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ class _MarkNode:
 
     @property
     def takes_lists(self) -> bool:
-        """Whether the next segment of a path below this node can be the index of a list item."""
+        """Whether this node can match a list: a marked path goes on with an index, `*` or `**`."""
         return any(name in (ANY_SEGMENT, ANY_SEGMENTS) or name.isdigit() for name in self.below)
 
 
 @dataclass(slots=True)
 class _WalkState:
-    """The state of a walk through a snapshot, at one value of the snapshot.
+    """The state of a walk through a snapshot at one value: how to mask the value and values below.
 
-    It stands for all nodes in the tree of marked paths that match the value's path.
+    The state is computed from all nodes of the tree of marked paths with a path that matches the
+    path of the value.
     """
 
     mark: str  # the marked path that ends at this value, or empty
@@ -78,11 +79,12 @@ class MarkedPaths:
     A path is an RFC 6901 pointer in which `*` stands for any one segment and `**` for any number
     of segments. Everything below a marked path is marked too.
 
-    A marked path expects an object or a list before each of its segments. If a snapshot has a value
-    of a different type there, that value is masked as a whole: `/passport/series` also masks a
-    passport that is a text or a list. In a path with `**`, this rule applies only below the first
-    name after the `**`: `/**/passport/series` masks every passport that is a text, but no other
-    text. Otherwise nearly every value would be masked.
+    A name in a marked path leads into an object. An index, `*` or `**` leads into an object or a
+    list. If a snapshot has a value of a different type instead, this value is masked as a whole,
+    unless it is null: `/passport/series` also masks a passport that is a text or a list. In a path
+    with `**`, this rule applies only below the first name after the `**`: `/**/passport/series`
+    masks every passport that is a text, but no other text. Otherwise nearly every value would be
+    masked.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -96,11 +98,14 @@ class MarkedPaths:
         self._root = _make_state([root], {})
 
     def mask_snapshot(self, snapshot: Json, replace: ReplaceValue) -> Json:
-        """Replace each marked part of the snapshot, in place, and return the snapshot."""
+        """Replace each value of the snapshot that must be masked, and return the snapshot."""
         return snapshot if self._root is None else _mask_value(snapshot, self._root, replace)
 
     def is_below_mark(self, steps: Sequence[PathSegment]) -> bool:
-        """Return whether a path leads at least one segment into a marked part."""
+        """Return whether a path leads below a marked field, and not only to the marked field.
+
+        Also return True if the path leads into a list that is masked as a whole.
+        """
         state = self._root
         for step in steps:
             if state is None or state.mark:

@@ -28,7 +28,7 @@ RowCallback = Callable[[ArchivedRow, bytes], None]
 
 
 def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
-    """Return what the manifest must say about a file: its size, checksums, row count and ids.
+    """Return the entry of a file in the manifest: the size, checksums, row count and ids.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -92,7 +92,12 @@ def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
 def _describe_rows(
     store: ArchiveStore, name: str, size: int, sha256: str, on_row: RowCallback = lambda *_: None
 ) -> ArchivedFile:
-    """Read the rows of a file, and describe the file with them and the given size and SHA-256.
+    """Read the rows of a file, and return their number, digest, first id and last id.
+
+    Args:
+        size: The size of the file in bytes, copied to the result.
+        sha256: The SHA-256 of the file, copied to the result.
+        on_row: Called with every row and its SHA-256.
 
     Raises:
         ArchiveError: The file has no rows, or is not a file of the archive.

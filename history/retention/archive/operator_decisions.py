@@ -127,9 +127,9 @@ def seal_archived_rows(
 
 
 def _digest_archived_rows(store: ArchiveStore, new_manifest: Manifest) -> DayDigest:
-    """Compute the digest of the archived rows, with the digests of ranges that a seal stores.
+    """Read the archived rows of a day, and compute their digest and the digests of ranges of rows.
 
-    The manifest has only the digest of all rows.
+    A seal stores all these digests. The manifest has only the digest of all rows.
     """
     digest = DayDigest()
     for row in manifest.read_checked_rows(store, new_manifest):

@@ -92,7 +92,11 @@ class ArchiveFileWriter:
 
 
 def read_rows(file: IO[bytes], groups: Sequence[int] | None = None) -> Iterator[ArchivedRow]:
-    """Yield the rows of a file in their order: all, or only the given row groups."""
+    """Yield the rows of a file in the order of the file.
+
+    Args:
+        groups: The numbers of the row groups to read, ascending. None: all row groups.
+    """
     reader = pq.ParquetFile(file)
     for batch in reader.iter_batches(READ_ROWS, row_groups=groups):
         values = [
@@ -113,10 +117,10 @@ def check_columns(file: IO[bytes]) -> None:
 
 
 def find_row_groups(file: IO[bytes], id_: str) -> list[int]:
-    """Return the numbers of the row groups that may contain a row with the id `id_`.
+    """Return the numbers of the row groups that might contain a row with the id `id_`.
 
-    A group may contain it if `id_` is between the smallest and the largest id of the group, or if
-    the group does not have statistics.
+    A row group might contain such a row if `id_` is between the smallest and the largest id of the
+    group, or if the group does not have statistics.
     """
     metadata = pq.ParquetFile(file).metadata
     groups = []

@@ -127,7 +127,7 @@ def _load_archived_rows(
     new: sql.Identifier,
     stored_manifest: Manifest,
 ) -> None:
-    """Copy the archived rows to the new table. Check that they have the digest of the manifest."""
+    """Copy the archived rows to the new table, and compare their digest with the manifest."""
     names = list_columns(entity)
     # Frozen rows are visible to transactions that began before them, too. See
     # history.store.days.table_swap.
@@ -165,7 +165,8 @@ class _RestoreMerge:
 
         Raises:
             ArchiveError: A row differs from the archived row with the same key.
-            psycopg.errors.LockNotAvailable: Rows of the old table were changed or removed.
+            ChangedMeanwhileError: Rows of the old table were changed or removed. A later attempt
+                can succeed.
         """
         if self._watch is None:
             self.add_all_rows(day_table)
@@ -174,7 +175,7 @@ class _RestoreMerge:
             self._watch.settle(self._connection, self._entity, day_table)
 
     def add_all_rows(self, day_table: days.DayTable) -> None:
-        """Copy the rows that the old table has now.
+        """Copy all rows of the old table.
 
         Raises:
             ArchiveError: A row differs from the archived row with the same key.

@@ -90,7 +90,7 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoads:
-    """The load of each table: the means of the days from `since` to `until`, both included."""
+    """The load of each table, averaged over the days from `since` to `until`, both included."""
 
     loads: list[TableLoad]
     since: date
@@ -125,7 +125,7 @@ def measure_loads(
 ) -> MeasuredLoads | None:
     """Measure how many rows each table gets in a day, and how many bytes a row takes.
 
-    The means are computed over the last SAMPLE_DAYS finished days that have plain rows.
+    The numbers are averages over the last SAMPLE_DAYS finished days that have plain rows.
 
     Returns:
         None if no finished day has plain rows.

@@ -67,8 +67,8 @@ def choose_days(
     """Return the days to export, and the days that cannot be exported. Both are oldest first.
 
     Args:
-        since: The first day. None: the oldest day that exists.
-        until: The day after the last one. None: today, which still gets rows.
+        since: The first day to export. None: the oldest day that exists.
+        until: The first day after the days to export. None: today, because today still gets rows.
     """
     partitions = catalog.read_partitions(connection, [entity.table])
     # A day's own table is preferred to a default partition.

@@ -74,7 +74,7 @@ def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
 def wait_for_others(
     connection: Connection, tables: Sequence[sql.Identifier], mode: str = "%"
 ) -> None:
-    """Wait until all other transactions that hold a lock on these tables now have ended.
+    """Wait for the end of all transactions of other sessions that hold a lock on these tables.
 
     Does not wait for transactions that take a lock after the call, and not for autovacuum.
 
@@ -82,7 +82,7 @@ def wait_for_others(
         mode: The mode of the lock, as a pattern of LIKE.
 
     Raises:
-        psycopg.errors.LockNotAvailable: One of these transactions stays open.
+        psycopg.errors.LockNotAvailable: One of these transactions did not end within LOCK_WAIT_S.
     """
     deadline = time.monotonic() + day_locks.LOCK_WAIT_S
     names = [table.as_string(connection) for table in tables]
@@ -99,10 +99,13 @@ def wait_for_others(
 
 
 def wait_for_transactions(connection: Connection) -> None:
-    """Wait until all other transactions of this database that are open now have ended.
+    """Wait for the end of all open transactions of other sessions in this database.
+
+    Does not wait for transactions that begin after the call, and not for autovacuum or prepared
+    transactions.
 
     Raises:
-        psycopg.errors.LockNotAvailable: One of these transactions stays open.
+        psycopg.errors.LockNotAvailable: One of these transactions did not end within LOCK_WAIT_S.
     """
     deadline = time.monotonic() + day_locks.LOCK_WAIT_S
     transactions = set(connection.execute(_TRANSACTIONS))
@@ -161,8 +164,8 @@ def forget_archived_rows(
 ) -> None:
     """Delete the notes about those late rows of a restored day that are in the archive.
 
-    Does nothing unless the archived rows have the digest of the newest seal. With this digest, the
-    seal includes exactly the archived rows, so these rows are not late any more.
+    Does nothing unless `digest` equals the digest in the newest seal of the day. If the two digests
+    are equal, the seal includes exactly the archived rows, so none of these rows is late any more.
 
     Args:
         archived: A table with the archived rows.
@@ -191,8 +194,8 @@ def forget_removed_rows(
 ) -> None:
     """Delete the notes about late rows that were removed because an equal row exists.
 
-    Equal rows have the same hash. If a hash has more notes than removed rows, one of the notes may
-    be about the row that stays. Then all notes with this hash are kept.
+    Equal rows have the same hash. If a hash has more notes than removed rows, one of the notes
+    might be about the row that stays. Then all notes with this hash are kept.
 
     Args:
         repeats: How many rows were removed, by their hash.

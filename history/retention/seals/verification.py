@@ -52,10 +52,10 @@ def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
     """Yield the days that must have a seal and do not have one, oldest first, each with its fault.
 
-    Yields nothing for a table that can get rows after the end of a day. In a table without such
-    late rows, `maintain` seals every finished day. So every day from the oldest row or seal to the
-    latest finished day must have a seal. If late rows are noted in spite of this, the days of these
-    rows must have a seal, too.
+    Yields nothing for a table that can get rows for past days. In a table that never gets rows for
+    past days, `maintain` seals every finished day. So every day from the oldest row or seal to the
+    latest finished day must have a seal. A day without a seal is also yielded if late rows are
+    noted for the day, although such a table never gets late rows.
     """
     if day_rows.closing is None:
         return
@@ -72,7 +72,7 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
 def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
     """Return the first day that the latest flawless run of `maintain` could not seal yet.
 
-    If no such run is recorded, return the last sealed day.
+    If no flawless run is recorded, return the last sealed day.
     """
     run = runs.load_latest_flawless_run()
     if run is None:
@@ -90,7 +90,7 @@ def _find_first_filled_day(connection: Connection, day_rows: DayRows) -> date | 
 
 @dataclass(frozen=True, slots=True)
 class SealVerdict:
-    """The result of checking one day."""
+    """The result of checking one day against the seal of the day."""
 
     table: str
     day: date
@@ -126,17 +126,17 @@ def verify_days(
 ) -> Iterator[SealVerdict]:
     """Check each sealed day against its newest seal, oldest day first.
 
-    Then yield a fault for each day that must have a seal and does not have one. The digest of a day
-    is computed again from the rows of its table, without the late rows. If the day is only in the
-    archive, its digest is the one that the database noted when it was archived. Needs a
-    `connection` in autocommit mode.
+    Then yield a verdict with a fault for each day that must have a seal and does not have one. The
+    digest of a day is computed again from the rows of the day, without the late rows. If the day is
+    only in the archive, the seal is compared with the digest that the database noted when the day
+    was archived. Needs a `connection` in autocommit mode.
 
     Args:
         day: Check only this day. None: all days.
 
     Raises:
-        psycopg.Error: The connection was lost. If a day cannot be read for another reason, the
-            error is not raised: it is the fault of this day.
+        psycopg.Error: The connection was lost. If a day cannot be read for a different reason, no
+            error is raised: the verdict on the day has the error as its fault.
     """
     seals = DaySeal.objects.filter(table=day_rows.table)
     if day is not None:
@@ -203,7 +203,7 @@ def _compare_day(connection: Connection, day_rows: DayRows, day_seal: DaySeal) -
     """Compare a day with its seal.
 
     If they differ and the table is distributed, compare again in one state of all nodes: the first
-    comparison may have read the nodes at different moments.
+    comparison might have read the nodes at different moments.
     """
     with open_day(connection, day_rows.table, day_seal.day) as day_table:
         verdict = _compare_in_snapshot(connection, day_rows, day_seal, day_table)
@@ -251,7 +251,7 @@ def _compare_in_snapshot(
 def _load_newest(connection: Connection, day_seal: DaySeal) -> DaySeal:
     """Return the newest seal of the day that this transaction's snapshot sees.
 
-    A day may have been sealed again since `day_seal` was read. Then the newer seal includes the
+    A day might have been sealed again since `day_seal` was read. Then the newer seal includes the
     late rows of the day.
     """
     row = connection.execute(

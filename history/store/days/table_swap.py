@@ -162,7 +162,7 @@ class TableWatch:
         return sql.SQL(_INSERTED_ROWS).format(partition=sql.Literal(self.partition))
 
     def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
-        """Copy to the new table the rows that were added to the old table since `watch_table`.
+        """Copy to the new table the rows that the old table got after the call of `watch_table`.
 
         Proves that no row of the old table was changed or removed. Call this method while all
         writers are locked out.
