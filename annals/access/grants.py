@@ -278,10 +278,10 @@ def generate_limits() -> Iterator[sql.Composed]:
 
 
 def count_allowed_connections() -> int:
-    """Return how many connections all logins of Annals together may open.
+    """Return how many connections the login roles of Annals in PostgreSQL may open together.
 
-    A login without a limit counts with the limit that `annals grants` would set for it. The result
-    is 0 before the first migration.
+    A login role without a limit counts with the limit that `annals grants` would set for it. The
+    result is 0 before the first migration.
     """
     limits: dict[str, int] = {}
     for login, role, limit, _ in _fetch_logins():
