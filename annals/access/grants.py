@@ -1,6 +1,7 @@
-"""The database rights of the web and the consumer, and the limits of their logins.
+"""The database rights of the web server and the consumer, and the limits of login roles.
 
-The rights belong to two group roles that cannot log in. The login of a process is a member of one.
+The rights belong to two group roles that cannot log in. The login role of a process is a member
+of one group role.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +22,8 @@ from ingest.store import rights
 WEB: Final = "annals_web"
 CONSUMER: Final = "annals_consumer"
 
-# The rights of the web besides reading, by table. The web cannot change roles (auth_group) and
-# break-glass logins, and can add entries to the admin's log but not change them.
+# The rights of the web server besides reading, by table. The web server cannot change roles
+# (auth_group) and break-glass logins, and can add entries to the admin's log but not change them.
 WEB_WRITES: Final[Mapping[str, str]] = {
     "history_person": "INSERT, UPDATE (full_name, kind, written_by), DELETE",
     "history_fieldlabel": "INSERT, DELETE,"
