@@ -99,7 +99,7 @@ def _list_questions(data: TimelineData) -> dict[str, list[str]]:
 
 
 def _measure_tree(tree: Path, data: TimelineData) -> dict[str, float]:
-    """Return the milliseconds of processor time for a request in a checkout, by kind of request."""
+    """Return, by kind of request, the CPU milliseconds of a request with the code in `tree`."""
     environment = {
         **data.make_environment(),
         "DJANGO_SETTINGS_MODULE": "annals.settings",

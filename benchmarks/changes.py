@@ -1,4 +1,7 @@
-"""`python -m benchmarks changes`: the times of lists of changes, and of SQL on a plain table."""
+"""`python -m benchmarks changes`: measures how long lists of changes take.
+
+Compares these times with SQL queries on a table that is not partitioned.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +163,7 @@ def fill_database(
 
 
 def pack_days(connection: psycopg.Connection[Any], print_progress: PrintProgress) -> None:
-    """Pack the oldest PACKED_DAYS of the full days."""
+    """Pack PACKED_DAYS days: the oldest of the days that have versions."""
     for day in list_full_days()[:PACKED_DAYS]:
         print_progress(f"{day}: packing ...")
         packing.pack_day(connection, ROOT, day)

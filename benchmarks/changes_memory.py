@@ -86,7 +86,7 @@ def store_large_documents(connection: psycopg.Connection[Any], day: date) -> Non
 
 
 def measure_pages(environment: Mapping[str, str]) -> dict[str, int]:
-    """Return for each page by how many MB the memory of a process grows while it answers the page.
+    """Return, by page, by how many MB the memory of a process grows during one request.
 
     Args:
         environment: The environment for a process that uses the database with large documents.
@@ -115,7 +115,7 @@ def _measure_page(environment: Mapping[str, str], parameters: Mapping[str, str])
 
 
 def print_growth(parameters: Mapping[str, str]) -> None:
-    """Answer a page as the web does, and print by how many MB the memory of this process grew.
+    """Answer a page as the web server does, and print by how many MB the memory grew.
 
     Args:
         parameters: The parameters of the page, except `from`.

@@ -31,7 +31,7 @@ class _ClientFigures:
 
 
 def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any]:
-    """Measure ingest alone, and then ingest while the clients read.
+    """Measure the rate of ingest twice: first without clients, then while they read.
 
     Returns:
         The rate of ingest in both cases, and the times of the clients' requests.

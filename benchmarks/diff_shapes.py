@@ -85,7 +85,8 @@ def _rewrite_keyless(count: int) -> SnapshotPair:
 def _change_and_insert_keyless(count: int) -> SnapshotPair:
     """Make a pair of snapshots with a list of items without keys.
 
-    In every three items of the list, two items change, and an item is inserted between those two.
+    Of every three consecutive items, the first stays the same, and the second and the third change.
+    A new item is inserted between the second and the third.
     """
     old, new = [], []
     for number in range(count):

@@ -80,10 +80,10 @@ def run(messages: int, rounds: int, as_json: bool) -> int:
 def measure_ratio(
     bench: Harness, batches: list[CopyTransaction], messages: int, rounds: int, consumers: int
 ) -> Figures:
-    """Measure COPY and the consumers in turn, and return medians of the rates and of the ratios.
+    """Measure COPY and the consumers in turn, and return the median of each figure.
 
-    In the result, `cores_allow_rows_s` is the rate at which the consumers and the database server
-    would keep all cores busy.
+    `ratio` is the rate of the consumers divided by the rate of COPY. `cores_allow_rows_s` is the
+    rate at which the consumers and the database server would keep all cores busy.
     """
     results = [_measure_round(bench, batches, messages, consumers) for _ in range(rounds)]
     figures: Figures = {
@@ -150,8 +150,8 @@ def _measure_round(
 def measure_search_index(bench: Harness, records: list[Record], rows_s: float) -> Figures:
     """Measure how many seconds the search keys of a million messages take.
 
-    The figures are the time to extract the search keys, the time to store them, and the share of
-    both in the time of ingest.
+    The figures are the time to extract the search keys, the time to store them, and the sum of
+    both as a share of the whole time of ingest.
 
     Args:
         rows_s: The rate of ingest in rows a second.

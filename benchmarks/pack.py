@@ -181,8 +181,8 @@ def _measure_reading_again(messages: int) -> Figures:
 def _measure_writes_beside_packing(bench: Harness, day: date) -> Figures:
     """Measure the 99th percentile of the time of a write: alone, and while a day is being packed.
 
-    Messages arrive at MESSAGES_PER_SECOND, and the day is packed as slowly as by `maintain`. The
-    results are in milliseconds.
+    Messages arrive at MESSAGES_PER_SECOND. The day is packed at the limited rate at which
+    `partitions maintain` packs days. The results are in milliseconds.
     """
     [port] = choose_free_ports([None])
     with bench.connect() as plain:

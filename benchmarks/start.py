@@ -1,4 +1,4 @@
-"""`python -m benchmarks start`: measures how long commands, the web and a consumer take to start.
+"""`python -m benchmarks start`: measures how long commands, web server and consumer take to start.
 
 On a busy machine, compare the processor time: the elapsed time depends on other processes.
 """
@@ -82,7 +82,7 @@ def _time_command(arguments: str) -> tuple[float, float]:
 
 
 def _time_web(bench: Harness) -> TimesByPart:
-    """Measure the start of the web until its first answer, its readiness, and its first page.
+    """Measure how long the web server takes to answer, to be ready, and to serve a first page.
 
     The first page takes longer than the first answer, because pages import further modules.
     """
@@ -153,8 +153,7 @@ def _wait_until(condition: Callable[[], bool], part: str) -> None:
     """Wait until the condition holds.
 
     Args:
-        part: The name of the part of the start that is over when the condition holds. It is in
-            the error.
+        part: The text that names the condition in the error, for example "web: ready".
 
     Raises:
         RuntimeError: The condition does not hold after WAIT_S.
@@ -162,7 +161,7 @@ def _wait_until(condition: Callable[[], bool], part: str) -> None:
     end = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"the part '{part}' of the start is not over after {WAIT_S:g} s")
+            raise RuntimeError(f"not reached within {WAIT_S:g} s: '{part}'")
         time.sleep(0.01)
 
 

@@ -143,8 +143,8 @@ def _fill_database(
 def _simulate_families() -> list[list[Record]]:
     """Return the families: the versions of each simulated application and its children.
 
-    `updated_at` of these versions is relative: it is 0 for the first version of the family, and the
-    constant SECOND for the last version.
+    `updated_at` of these versions is their position in the life of the family: from 0 for the
+    first version to 1,000,000 (the constant SECOND) for the last version.
     """
     family_by_application: dict[str, list[Record]] = {}
     now = datetime.now(UTC)
@@ -174,7 +174,8 @@ def _generate_records(
 
     Args:
         families: See `_simulate_families`.
-        start, span: The start and the length of the time of all versions, in microseconds.
+        start: The moment of the earliest version, in microseconds since 1970.
+        span: The time from the earliest version to the latest one, in microseconds.
         rows: The minimum number of versions of usual applications.
         usual: A list to which the ids of about 5,000 usual applications are added.
     """

@@ -74,7 +74,10 @@ class UserAdmin(Users):
         form: ModelForm[User],
         change: bool,  # noqa: ARG002
     ) -> None:
-        """Write only the changed columns. PostgreSQL lets the web update only some columns."""
+        """Write only the changed columns.
+
+        The PostgreSQL role of the web server has the right to update only some columns.
+        """
         if form.changed_data:
             obj.save(update_fields=form.changed_data)
 

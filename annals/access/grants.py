@@ -1,6 +1,7 @@
-"""The database rights of the web and the consumer, and the limits of their logins.
+"""The database rights of the web server and the consumer, and the limits of login roles.
 
-The rights belong to two group roles that cannot log in. The login of a process is a member of one.
+The rights belong to two group roles that cannot log in. The login role of a process is a member
+of one group role.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +22,8 @@ from ingest.store import rights
 WEB: Final = "annals_web"
 CONSUMER: Final = "annals_consumer"
 
-# The rights of the web besides reading, by table. The web cannot change roles (auth_group) and
-# break-glass logins, and can add entries to the admin's log but not change them.
+# The rights of the web server besides reading, by table. The web server cannot change roles
+# (auth_group) and break-glass logins, and can add entries to the admin's log but not change them.
 WEB_WRITES: Final[Mapping[str, str]] = {
     "history_person": "INSERT, UPDATE (full_name, kind, written_by), DELETE",
     "history_fieldlabel": "INSERT, DELETE,"
@@ -278,10 +279,10 @@ def generate_limits() -> Iterator[sql.Composed]:
 
 
 def count_allowed_connections() -> int:
-    """Return how many connections all logins of Annals together may open.
+    """Return how many connections the login roles of Annals in PostgreSQL may open together.
 
-    A login without a limit counts with the limit that `annals grants` would set for it. The result
-    is 0 before the first migration.
+    A login role without a limit counts with the limit that `annals grants` would set for it. The
+    result is 0 before the first migration.
     """
     limits: dict[str, int] = {}
     for login, role, limit, _ in _fetch_logins():

@@ -90,7 +90,8 @@ def create_break_glass_login(name: str, now: datetime) -> User:
 
     Raises:
         ValidationError: The name has characters that are not allowed, is the name of a login that
-            is not a break-glass login, or looks like the name of another login.
+            is not a break-glass login, or differs from the name of an existing login only in upper
+            and lower case, or in @PROVIDER at the end.
     """
     if not _NAME_PATTERN.fullmatch(name):
         raise ValidationError(
@@ -99,13 +100,15 @@ def create_break_glass_login(name: str, now: datetime) -> User:
         )
     user = User.objects.filter(username=name).first()
     if user is not None and not BreakGlass.objects.filter(user=user).exists():
-        raise ValidationError(f"A login named {name} exists already. Choose another name.")
+        raise ValidationError(f"A login named {name} exists already. Choose a different name.")
     similar_users = User.objects.filter(
         Q(username__iexact=name) | Q(username__istartswith=f"{name}@")
     )
     if similar_users.exclude(username=name).exists():
         raise ValidationError(
-            f"Another login looks like {name}. Choose another name, for example breakglass."
+            f"The name {name} can be confused with an existing login: the two names differ only in "
+            "upper and lower case, or in @PROVIDER at the end. Choose a different name, for "
+            "example breakglass."
         )
     with transaction.atomic():
         user = user or User(username=name)
@@ -120,8 +123,8 @@ def get_public_host() -> str | None:
     """Return the host under which browsers reach the web server, or None if it is not known.
 
     The host is the first entry of ANNALS_ALLOWED_HOSTS that has no wildcard. If the environment of
-    this process does not set ANNALS_ALLOWED_HOSTS, the host is localhost in a demo. Otherwise it is
-    not known, because the environment of the web server can have a value.
+    this process does not set ANNALS_ALLOWED_HOSTS, the host is localhost in a demo, and otherwise
+    not known: the environment of the web server can set ANNALS_ALLOWED_HOSTS.
     """
     if not settings.ANNALS.demo and not os.environ.get(HOSTS, "").strip():
         return None
@@ -132,9 +135,9 @@ def get_public_host() -> str | None:
 def create_break_glass_link(user: User, now: datetime | None = None) -> str:
     """Create a link with which this user can log in once, within PASSWORD_RESET_TIMEOUT.
 
-    Earlier links of the user stop working. The web server recognizes the link by a digest in the
-    column `password`, which the database login of the web server cannot write. So this process and
-    the web server do not need a common key.
+    Earlier links of the user stop working. The web server checks the link against a digest in the
+    column `password`, so the web server and this process do not need a common key. The PostgreSQL
+    role of the web server cannot write this column, so the web server cannot create such links.
     """
     made_at = (now or timezone.now()).timestamp()
     token = f"{int(made_at):x}-{secrets.token_urlsafe(32)}"

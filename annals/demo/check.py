@@ -44,7 +44,7 @@ BAD_MESSAGES = (
 
 
 class CheckError(AssertionError):
-    """Raised if a result is wrong. The message names the result and both values."""
+    """Raised if a result is wrong. The message has the actual and the expected value."""
 
 
 # The messages by kind and id, then by version.

@@ -24,9 +24,9 @@ LOGIN = DATABASE = "shop"
 
 
 def prepare_shop(demo: DemoSupervisor) -> dict[str, str]:
-    """Create the database and demo data of the shop, and start its relay.
+    """Create the database and demo data of the shop, and start the relay of the shop.
 
-    The names of its people are imported into Annals.
+    Also import the names of the shop's authors and services into Annals.
 
     Returns:
         The environment of the processes of the shop.
@@ -53,7 +53,7 @@ def serve_shop(demo: DemoSupervisor, port: int, environment: dict[str, str]) -> 
 
 
 def _create_database(postgres: EmbeddedPostgres) -> None:
-    """Create the database of the shop with a login of its own, unless it exists."""
+    """Create the database of the shop and the login role that owns it, unless it exists."""
     password = postgres.get_password_file(LOGIN).read_text()
     with psycopg.connect(postgres.build_url("postgres"), autocommit=True) as connection:
         statement = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = %s)"

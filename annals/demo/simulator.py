@@ -215,8 +215,8 @@ def generate_messages(
     """Generate the messages of simulated applications, in the order of their moments.
 
     The arguments determine each byte. Versions of a document come in order: 0, 1, 2. The moment of
-    message k is about start + k * step, or it is exactly the moment of the document's previous
-    version.
+    message k is about start + k * step. Some versions have exactly the moment of the document's
+    previous version instead.
 
     Args:
         seed: Determines all random values.

@@ -148,7 +148,7 @@ def initialize_cluster(data: Path, user: str, password: str, sync: bool) -> None
 
 
 def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
-    """Replace postgresql.conf. Settings of ALTER SYSTEM are in another file and override it."""
+    """Replace postgresql.conf. Settings of ALTER SYSTEM are in a different file and override it."""
     lines = [
         "{} = '{}'\n".format(name, str(value).replace("\\", "\\\\").replace("'", "''"))
         for name, value in sorted(settings.items())
@@ -159,8 +159,8 @@ def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
 def mark_pid_file_stale(data: Path) -> None:
     """Make PostgreSQL ignore the pid that a killed server left in postmaster.pid.
 
-    Another process may have that pid now, and PostgreSQL would not start. The file gets the pid of
-    this process instead, which PostgreSQL ignores because this process is its parent.
+    A different process can have that pid now, and PostgreSQL would not start. The file gets the pid
+    of this process instead, which PostgreSQL ignores because this process is its parent.
     """
     path = data / "postmaster.pid"
     if not path.exists():
@@ -169,18 +169,18 @@ def mark_pid_file_stale(data: Path) -> None:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         if os.fstat(file.fileno()).st_uid != data.stat().st_uid:
             raise EmbeddedError(
-                f"{path} belongs to another user than {data}, so PostgreSQL did not write it. "
-                "Remove the file"
+                f"{path} and {data} belong to different users, so PostgreSQL did not write "
+                f"{path}. Remove this file"
             )
         _, *further_lines = file.read().split("\n")
     process.replace_file(path, "\n".join([str(os.getpid()), *further_lines]))
 
 
 def check_version(data: Path) -> None:
-    """Check that the data have the major version of the programs.
+    """Check that PostgreSQL of the installed major version created the data directory.
 
     Raises:
-        EmbeddedError: The data have another major version.
+        EmbeddedError: PostgreSQL of a different major version created the data directory.
     """
     version = (data / "PG_VERSION").read_text().strip()
     command = [str(find_programs() / "postgres"), "--version"]
@@ -196,7 +196,7 @@ def check_version(data: Path) -> None:
 def get_user_for_data(data: Path) -> pwd.struct_passwd | None:
     """Return the user who owns the data directory, or will own it. None: the current user.
 
-    PostgreSQL does not run as root. So for root another user is returned, and created if necessary.
+    PostgreSQL does not run as root. For root, a different user is returned, and created if missing.
     """
     if os.geteuid() != 0:
         return None

@@ -141,7 +141,7 @@ class ServerProcess(ABC):
         return state
 
     def _launch(self, timeout: float) -> None:
-        """Start the process. Try again if the log then has one of `temporary_errors`."""
+        """Start the process. Try again if it ends with one of `temporary_errors` in its log."""
         output = ""
         for _ in range(START_ATTEMPTS):
             earlier_ports = self.get_ports()

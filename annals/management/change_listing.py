@@ -150,10 +150,10 @@ def _describe_query(query: ChangesQuery) -> str:
 
 
 def _extend_span(span: TimeSpan | None, page: ChangesPage) -> TimeSpan:
-    """Return the span of the pages so far. Each page of a feed may end later than earlier pages.
+    """Return `span`, extended to the end of `page` if `page` ends later.
 
     Args:
-        span: The span of the pages before; None for the first page.
+        span: The span of the earlier pages; None if `page` is the first one.
     """
     since, until = page.span
     return (since, until) if span is None else (span[0], max(span[1], until))

@@ -103,7 +103,10 @@ def _find_slow_catch_up(values: MetricValues) -> Iterable[str]:
 
 
 def _format_labels(labels: LabelValues) -> str:
-    """Return the labels of a sample as a text for people: `topic[3]`, or the titles of tables."""
+    """Return the labels of a metric sample as a text: `topic[3]` for a topic partition.
+
+    A label that is the name of a table becomes the title of this table.
+    """
     if len(labels) == 2 and labels[1].isdigit():
         return f"{labels[0]}[{labels[1]}]"
     return " ".join(get_table_title(label) if label in TABLE else label for label in labels)

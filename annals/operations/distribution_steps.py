@@ -176,10 +176,11 @@ class DistributionPlan:
 def build_plan(
     connection: Connection, partitions: Sequence[Partition], local: Collection[str]
 ) -> DistributionPlan:
-    """Find out which work is left, without changing anything.
+    """Find out which steps of `annals distribute` are left, without changing anything.
 
     Args:
-        local: The tables that stay on the coordinator and that each node must reach.
+        local: The tables that stay on the coordinator. Sessions on each node must be able to use
+            them.
     """
     distributed_tables: dict[str, bool] = dict(connection.execute(_SELECT_CITUS_TABLES).fetchall())
     reachable = distributed_tables.keys() - {
@@ -212,7 +213,8 @@ def find_undistributed_tables(connection: Connection, local: Collection[str]) ->
     is empty if `annals distribute` was never run.
 
     Args:
-        local: The tables that stay on the coordinator and that each node must reach.
+        local: The tables that stay on the coordinator. Sessions on each node must be able to use
+            them.
     """
     if not distribution.is_distributed(connection):
         return []
@@ -267,7 +269,7 @@ def distribute_with_rows(connection: Connection, table: str) -> None:
 
 
 def share_table(connection: Connection, table: str) -> None:
-    """Make a table that is not distributed readable on each node of the Citus cluster.
+    """Let sessions on each node of the Citus cluster use a table that is not distributed.
 
     A table in COPIED becomes a reference table: Citus copies it to each node. Any table that is not
     in COPIED stays on the coordinator, and is added to the metadata of Citus.

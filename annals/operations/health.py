@@ -39,7 +39,7 @@ def show_readiness(_: HttpRequest) -> HttpResponse:
                 break
             checks[name] = "the database login lacks the right to check this"
     is_ready = set(checks.values()) == {OK}
-    # This checks the login of the web. The consumer has a login of its own.
+    # This checks the database login of the web server. The consumer has a different login.
     answer = {"status": OK if is_ready else "unavailable", "process": "web", "checks": checks}
     return JsonResponse(answer, status=200 if is_ready else 503)
 
@@ -50,7 +50,7 @@ def _check_database() -> str:
 
 
 def _check_rights() -> str:
-    """Check that the database login has the rights of the web, without which requests fail."""
+    """Return OK, or how many rights of a web process the database login of this process lacks."""
     lacking = grants.find_missing_rights()
     if not lacking:
         return OK

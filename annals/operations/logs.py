@@ -46,7 +46,7 @@ class _Formatter(logging.Formatter):
         return fields if current is None else {"requestId": current, **fields}
 
     def format_trace(self, record: logging.LogRecord) -> str:
-        """Return the traceback of the logged error, the oldest cause first, or '' without one."""
+        """Return the traceback of the logged error, oldest cause first; '' if none was logged."""
         return format_trace(record.exc_info[1] if record.exc_info else None)
 
 

@@ -1,4 +1,4 @@
-"""Draws the last 24 hours: how many messages arrived, and how many the consumers read."""
+"""Draws how many messages arrived in the last 24 hours, and how many the consumers read."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,15 +26,18 @@ class PacePicture:
 
     @property
     def before(self) -> int:
-        """How many more messages were read than arrived in the last 24 hours, or 0.
+        """How many messages were read minus how many arrived in the last 24 hours; at least 0.
 
-        At least this many of the messages that were read arrived before these 24 hours.
+        At least this many of the messages that were read had arrived before the last 24 hours.
         """
         return max(0, self.read - self.arrived)
 
 
 def draw_pace() -> PacePicture | None:
-    """Draw the last 24 hours, or return None if they have fewer than two samples."""
+    """Draw how fast messages arrived and were read in the last 24 hours.
+
+    Returns None if there are fewer than two samples from this time.
+    """
     now = clock.now()
     samples = list(Pace.objects.filter(at__gt=now - DAY, at__lte=now).order_by("at"))
     rates = []

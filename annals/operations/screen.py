@@ -49,7 +49,7 @@ NOT_DROPPED_PERIOD = timedelta(hours=26)
 
 @mark_expensive
 def show_operations(request: HttpRequest) -> HttpResponse:
-    """Show the page "Operations". The problems that the page lists are found in the metrics."""
+    """Show the page "Operations". The list of problems is computed from the metrics."""
     values = collect_values([*metrics_page.STORE_COLLECTOR.collect(), *_count_days_not_dropped()])
     cron_jobs, days = list(list_jobs()), _load_day_figures(values)
     problems = find_problems(values, cron_jobs, days.disk.full)

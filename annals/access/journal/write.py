@@ -105,7 +105,7 @@ _get_columns: Final = attrgetter(*_COLUMN_NAMES)
 
 
 def _get_values(entry: JournalEntry) -> list[str | int]:
-    """Return the values of _COLUMN_NAMES. Texts are on one line, and shortened to the column."""
+    """Return the values of _COLUMN_NAMES. Put texts on one line, and cut them to column length."""
     return [
         value if isinstance(value, int) else str(to_one_line(value)[: _COLUMN_LENGTHS[name]])
         for name, value in zip(_COLUMN_NAMES, _get_columns(entry), strict=True)

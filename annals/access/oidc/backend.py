@@ -55,9 +55,9 @@ def create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> User
         claims: The verified claims of the provider about the person.
 
     Raises:
-        NoRoleError: The claims give the person no role, or the login of the person is a superuser
-            in the database. If a login has no role any more, its earlier roles are removed before
-            the error is raised.
+        NoRoleError: The claims give the person no role, or `auth_user.is_superuser` is true for the
+            person. If a login has no role any more, its earlier roles are removed before the error
+            is raised.
     """
     user = _create_or_update_user(provider, claims)
     if user is None or not user.is_staff:
@@ -72,8 +72,8 @@ def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> Use
     A person who lost all roles keeps a login that is not staff.
 
     Returns:
-        The login, or None if the person may not have one: a new person without a role, or somebody
-        who is a superuser in the database.
+        The login, or None if the person may not log in: a new person without a role, or a person
+        for whom `auth_user.is_superuser` is true.
     """
     login = _clean_text(get_claim(claims, provider.login_claim)) or _clean_text(claims["sub"])
     name = _clean_text(get_claim(claims, provider.name_claim))

@@ -57,7 +57,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Compare the applications, print the result, and exit with 0 or 1.
+        """Compare applications in Annals and the old service, print the result, exit with 0 or 1.
+
+        0 means that the comparison shows that the old service can be replaced.
 
         Raises:
             CommandError: The comparison failed.
@@ -193,7 +195,7 @@ def _to_summary(totals: ComparisonTotals, listed: Sequence[ComparedVersion]) -> 
 
 
 def _format_lines(totals: ComparisonTotals, listed: Sequence[ComparedVersion]) -> Iterator[str]:
-    """Generate the lines of the result for people."""
+    """Generate the lines that the command prints without --json."""
     from annals.management.comparison import ComparisonVerdict
 
     for entry in listed:

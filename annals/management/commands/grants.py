@@ -1,4 +1,4 @@
-"""`annals grants`: the database rights, limits and logins of the web and of the consumer."""
+"""`annals grants`: database rights, limits and login roles of the web server and consumer."""
 
 from __future__ import annotations
 

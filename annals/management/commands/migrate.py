@@ -86,7 +86,7 @@ class Command(migrate.Command):
             if isinstance(error.__cause__, errors.QueryCanceled):
                 raise CommandError(
                     f"A statement of a migration took more than {options['statement_timeout']:g} "
-                    "seconds and was ended, because other sessions can wait for its locks. "
+                    "seconds and was cancelled, so that its locks do not block other sessions. "
                     "The migration is not applied. Run migrate in a quiet hour with a longer "
                     "--statement-timeout."
                 ) from error

@@ -66,7 +66,7 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Print the fate of the version or message."""
+        """Print the fate of a version or message, or of a document's quarantined messages."""
         groups = [
             names
             for names in (VERSION_OPTIONS, MESSAGE_OPTIONS)
@@ -75,9 +75,9 @@ class Command(BaseCommand):
         missing = [name for names in groups for name in names if options[name] is None]
         if len(groups) != 1 or set(missing) - {"version"}:
             raise CommandError(
-                "Give --entity, --id and --version to trace a version, --entity and --id to trace "
-                "the messages of a document that are in quarantine, or --topic, --partition and "
-                "--offset to trace a message."
+                "To trace a version, give --entity, --id and --version. To trace the quarantined "
+                "messages of a document, give --entity and --id. To trace a message, give --topic, "
+                "--partition and --offset."
             )
         of_version = groups[0] is VERSION_OPTIONS
         fates = _trace_version(options) if of_version else [_trace_message(self, options)]

@@ -36,18 +36,18 @@ class PartitionsCall:
         return [BY_NAME[name]] if name else list(ENTITIES)
 
     def run_locked(self, act: Callable[[Connection, EntityKind], str]) -> int:
-        """Call `act` for each chosen kind while this call holds the run lock.
+        """Take the run lock, and call `act` for each chosen kind.
 
         Args:
-            act: Works on one kind, and returns the result as a line for people.
+            act: Works on one kind, and returns the line to print.
 
         Returns:
             The exit code.
 
         Raises:
-            WrongClockError: The clock of this machine or of the server is wrong, so it cannot
-                decide which days are finished.
-            NoRunLockError: Another run is working on this database.
+            WrongClockError: The clock of this machine or of the database server is wrong, so this
+                process cannot decide which days are finished.
+            NoRunLockError: A different run of `partitions` is working on this database.
         """
         require_right_clock()
         with hold_run_lock():
@@ -62,7 +62,7 @@ class PartitionsCall:
         loss of the connection ends the loop, because the run lock is lost with the connection.
 
         Args:
-            act: Works on one target, and returns the result as a line for people.
+            act: Works on one target, and returns the line to print.
 
         Returns:
             0, or 2 if `act` failed for a target.
@@ -84,7 +84,7 @@ def require_right_clock() -> None:
     """Check that this machine and the database server agree on the time.
 
     Raises:
-        WrongClockError: They differ too much.
+        WrongClockError: The two clocks differ too much.
     """
     connection.ensure_connection()
     clock.check_clocks(connection.connection)

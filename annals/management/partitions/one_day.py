@@ -98,7 +98,7 @@ def _find_packed_days() -> list[tuple[str, date]]:
 
 
 def seal_one_day(call: PartitionsCall) -> int:
-    """Seal the present rows of a day. If it is sealed, check it and give it a newer seal."""
+    """Check a day against the newest seal of the day, if there is one, and store a new seal."""
     day = call.options["day"]
 
     def seal_table(pg_connection: Connection, rows: DayRows) -> str:

@@ -1,4 +1,4 @@
-"""Ends sessions that are idle or old, and lets their identity provider confirm them."""
+"""Ends idle and old sessions, and lets the identity provider confirm the remaining sessions."""
 
 import time
 from collections.abc import Callable

@@ -46,7 +46,7 @@ class CardBuilder:
         path: The path of the page's filter, or None.
         repeated_numbers: The version numbers that a producer used more than once, each with the
             moments of its versions.
-        budget: How much the page may still draw.
+        budget: How many values, letters and names the page can still show.
         titles: The titles of the page's applications by id. Empty if the page is about one
             application.
         unmask: Whether masked values link to the page that unmasks them.

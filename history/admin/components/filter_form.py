@@ -1,4 +1,4 @@
-"""The filter above a timeline: a form with conditions, and their parameters in addresses."""
+"""The filter above a timeline: a form with conditions, and the query string that sets them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta, tzinfo
@@ -325,7 +325,7 @@ class FilterForm(ZonedForm):
     def refuse_condition(self, name: str) -> bool:
         """Mark a condition as wrong because the timeline cannot use it.
 
-        Returns False, and marks nothing, if the form has no valid value for the condition.
+        Returns False, and marks nothing, if the condition is empty or already marked as wrong.
         """
         if not self.cleaned_data.get(name):
             return False

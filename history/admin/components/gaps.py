@@ -29,16 +29,16 @@ class GapLink(NamedTuple):
 
 
 def describe_fate(fate: Fate) -> list[str]:
-    """Return sentences on the fate of a version or message as HTML, times in the viewer's zone."""
+    """Return HTML sentences on the fate of a version or message. Times are in the viewer's zone."""
     return trace.describe_fate(fate, format_html, when)
 
 
 def describe_arrived(
     version: Version, describe: Callable[[Fate], list[str]] = describe_fate
 ) -> list[str]:
-    """Return sentences on the missing versions before `version` that are in quarantine.
+    """Return sentences on the quarantined messages with missing versions before `version`.
 
-    At most MAX_SENTENCES messages are described, and a last sentence counts the others.
+    At most MAX_SENTENCES messages are described. A last sentence says how many more there are.
 
     Args:
         describe: Makes the sentences on one fate. By default they are HTML.
@@ -85,10 +85,10 @@ def link_missing_versions(version: Version) -> list[GapLink]:
 
 
 def link_older_version(version: Version) -> GapLink | None:
-    """Return a link to the page of the missing version before the oldest stored one.
+    """Return a link to the page of the version just before `version`, which is the oldest stored.
 
-    Returns None if `version` is not the oldest stored one, or if retention may have removed the
-    version before it.
+    Returns None if `version` has the number 0, or if the store has an older version. Also returns
+    None if retention can have removed older versions, unless one of them is in quarantine.
     """
     if version.version == 0 or not (
         version.quarantined or version.nothing_older_reason is Absence.NEVER_ARRIVED

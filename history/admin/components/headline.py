@@ -1,4 +1,4 @@
-"""The headline and the status of a document, from the fields that usually have them."""
+"""Finds the headline and the status of a document in fields such as `fullName` and `status`."""
 
 import re
 from collections import Counter

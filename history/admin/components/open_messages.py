@@ -50,7 +50,7 @@ class SentenceWriter:
     def describe_newer_message(
         self, message: QuarantinedMessage, *, with_document: bool = False
     ) -> str:
-        """Return a sentence on a quarantined message with a version that is not stored."""
+        """Return a sentence on a quarantined message with a newer version than all stored ones."""
         if message.version is None:
             return self.describe_message(message, with_document=with_document)
         text = _("Version {n} came on {at} and is in quarantine: {reason}.")
@@ -105,9 +105,9 @@ class OpenMessagesNotice:
     """A notice that messages about the documents of a page are in quarantine.
 
     Attributes:
-        headline: A sentence that counts the changes that are not shown, or empty.
+        headline: A sentence with the number of open messages, or "".
         sentences: A sentence on each of the first messages.
-        nameless: A sentence on messages that do not name their document, or empty.
+        nameless: A sentence on messages that do not name their document, or "".
     """
 
     headline: str
@@ -135,7 +135,7 @@ def make_notice(
 
 
 def format_headline(messages: OpenMessages) -> str:
-    """Return a sentence that counts the changes in quarantine, or an empty text."""
+    """Return a sentence with the number of open messages, or "" if there are none."""
     if not messages.count:
         return ""
     text = ngettext(
@@ -157,9 +157,9 @@ def format_mark(messages: Sequence[QuarantinedMessage]) -> str:
 def describe_messages_above(
     messages: OpenMessages, versions: Iterable[Version], *, merged: bool
 ) -> list[str]:
-    """Return sentences on messages in quarantine that belong above a list of versions.
+    """Return sentences to show above a list of versions, on messages in quarantine.
 
-    These messages have a higher version number than all stored versions of their document, or no
+    These messages have a higher version number than all `versions` of their document, or no
     readable number.
     """
     highest: dict[tuple[str, str], int] = {}
@@ -210,8 +210,9 @@ def describe_unknown_documents(
 ) -> list[UnknownDocument]:
     """Return the documents with these ids that are not in the store, but in quarantine.
 
-    Documents that the viewer may not know of are left out. Each document has at most MAX_SENTENCES
-    sentences. For an application they include sentences on messages about its children.
+    Documents that the viewer may not know of are left out. Each UnknownDocument has at most
+    MAX_SENTENCES sentences. Those of an application include sentences on messages about its
+    children.
     """
     documents = [EntityRef(entity, id) for entity in entities for id in ids]
     roots = ids if any(entity.root for entity in entities) else ()

@@ -22,7 +22,7 @@ from history.timeline.query import is_storable_id
 
 @dataclass(slots=True)
 class PageCompleteness:
-    """Up to when messages about a page's documents were read, and which are in quarantine."""
+    """The moment up to which messages about a page's documents were read, and the open messages."""
 
     complete: StoreCompleteness
     _question: OpenMessagesQuestion | None = None

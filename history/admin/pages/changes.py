@@ -295,11 +295,11 @@ def _get_field(path: str) -> str:
 def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
     """Return links to the list of changes for other spans, as pairs of text and address.
 
-    A list without a person or a service can have a span of at most an hour, so the links are for
-    such lists only. If the form has a span of at most an hour, the links are to the spans before
-    and after it. If the span is longer or has only one end, there is a link to one hour of it. If
-    the form has no span, there is a link to the last hour before now. If a condition of the form is
-    wrong, there are no links.
+    There are links only if the form names neither a person nor a service: then the span of the list
+    is limited to an hour. If the form has a span of at most an hour, the links are to the spans
+    before and after it. If the span is longer or has no end, there is a link to its first hour; if
+    the span has no start, to its last hour. If the form has no span, there is a link to the last
+    hour before now. If a condition of the form is wrong, there are no links.
     """
     filters = form.to_filters()
     if filters.author or filters.client_id or form.refused:

@@ -116,7 +116,7 @@ def _make_lines(
 
 
 def _describe_duration(origin: ValueOrigin, until: datetime, *, is_end_known: bool) -> str:
-    """Return how long the field had a value.
+    """Return a text that says how long the field had the value of `origin`.
 
     Args:
         until: The moment of the stored version that replaced the value; now, for the current value.

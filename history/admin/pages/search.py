@@ -123,7 +123,7 @@ def _run_search(
 
 
 def _is_word(text: str) -> bool:
-    """Return whether a text has only letters, and not only ASCII letters.
+    """Return whether a text consists of letters, at least one of them not ASCII.
 
     Such a text is taken for a word and not for an id. People also enter words next to an id: in
     “заявка 7708” the first part is a word.
@@ -239,8 +239,8 @@ def _link_to_old_service(missing: Sequence[str]) -> list[tuple[str, list[tuple[s
         missing: The searched texts without a result.
 
     Returns:
-        Pairs of an id and its links. A document with the id may be of several kinds, so there is
-        a link for each: the title of the kind, and the address.
+        Pairs of an id and its links. An id does not tell the kind of the document, so there is a
+        link for each possible kind: the title of the kind, and the address.
     """
     if load_endpoint() is None:
         return []

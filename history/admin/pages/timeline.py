@@ -66,7 +66,7 @@ def show_timeline(
 @require_history_permission
 @mark_expensive
 def show_application(request: HttpRequest, reader: HistoryReader, id: str) -> HttpResponse:
-    """Show the versions of an application and its children in one order."""
+    """Show the versions of an application and its children in one list, the newest first."""
     return _respond(request, reader, ShownTimeline(get_root(), id, whole=True))
 
 

@@ -110,10 +110,9 @@ def link_days_to_versions(address: str) -> Callable[[date], str]:
 
 
 def link_days_to_moments(address: str) -> Callable[[date], str]:
-    """Return a function that builds, for a day, the address of the application's page "as of".
+    """Return a function that builds the address of an application as it was at the end of a day.
 
-    The page shows the application as it was at the end of the day. `address` is the address of the
-    page without a moment.
+    `address` is the address of the application's page without a moment.
     """
     zone_name = timezone.get_current_timezone_name()
 

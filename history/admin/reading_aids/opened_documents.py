@@ -103,8 +103,8 @@ def _load_last_versions(
 ) -> Iterator[tuple[EntityRef, Version | None]]:
     """Yield each document with its newest version, or None if the store does not have one.
 
-    The newest version of an application may be a version of a child. A document is left out if
-    need-to-know does not let the login see it any more.
+    For an application, this is the newest version of the application and its children. A document
+    is left out if need-to-know does not let the login see it any more.
     """
     for document in documents:
         viewer = replace(page_reader.viewer, access=access_record.AccessRecord())
