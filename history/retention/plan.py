@@ -93,11 +93,11 @@ class PartitionedTable:
     def compute_window(self, versions: Window, today: date) -> Window:
         """Return the days for which this table has partitions.
 
-        If `retention_days` is not None, the window has this many days before `today`.
+        The window ends with the last day of `versions`. It begins `retention_days` before `today`,
+        or with the first day of `versions` if `retention_days` is None.
 
         Args:
-            versions: The window of the tables that store versions. The last day is equal in both
-                windows.
+            versions: The window of the tables that store versions.
         """
         if self.retention_days is None:
             return versions
@@ -111,7 +111,7 @@ class Archiver(Protocol):
     """Archives a day before it is dropped. If a method raises, the day is not dropped."""
 
     def archive(self, connection: days.Connection, table: str, day: date) -> None:
-        """Archive the rows of a day, while the table is in use."""
+        """Archive the rows of a day. Other sessions can read and write the table meanwhile."""
 
     def archive_rest(self, connection: days.Connection, table: str, day: date) -> None:
         """Archive the rows that the day got after the call of `archive`.
@@ -368,7 +368,7 @@ def build_plans(
     tables: Sequence[PartitionedTable] = VERSION_TABLES,
     partitions: Sequence[Partition] | None = None,
 ) -> list[DayPlan]:
-    """Build the plan of each table.
+    """Build a plan for each table: which days to create, drop and keep.
 
     Args:
         partitions: The partitions of these tables; None: they are read from the catalogue.

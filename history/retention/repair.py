@@ -49,7 +49,7 @@ class NotRepairableError(ExplainedError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """The versions that a day had twice."""
+    """The versions that were twice in a day, by what the repair did with the second row."""
 
     # The second row had equal content and was deleted.
     equal: list[DoubledKey] = field(default_factory=list)

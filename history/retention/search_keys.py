@@ -80,7 +80,7 @@ class TableSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BackfillTarget:
-    """A partition to index."""
+    """A partition whose versions must be entered in the table search_key."""
 
     entity: EntityKind
     name: str
@@ -91,7 +91,7 @@ class BackfillTarget:
 
 @dataclass(frozen=True, slots=True)
 class BackfillStep:
-    """The outcome of indexing some pages of a partition in one transaction."""
+    """The result of entering some pages of a partition in search_key, in one transaction."""
 
     pages: int
     rows: int

@@ -37,11 +37,11 @@ _COMPRESS_WITH_LZ4: Final = sql.SQL("ALTER TABLE {table} ALTER COLUMN data SET C
 def create_missing(
     *, using: str, verbosity: int = 0, stdout: TextIO | None = None, **_: Any
 ) -> None:
-    """Create the missing tables of declared kinds, and complete all tables of versions.
+    """Create the missing tables of kinds without migrations, and complete all tables of versions.
 
-    Each table is created in its own transaction, with its indexes. Then every table of versions,
-    also of a shipped kind, gets the columns for blocks and the indexes for changes, if it lacks
-    them. A receiver of post_migrate.
+    Each table is created in a separate transaction, with its indexes. Then every table of versions
+    that lacks the columns for blocks or the indexes for changes gets them, even if migrations
+    created the table. Django calls this function after `migrate` (post_migrate).
     """
     connection = connections[using]
     existing_tables = _list_tables(connection)

@@ -187,11 +187,11 @@ def stage_table(connection: Connection, table: sql.Identifier) -> None:
 
 
 def add_staged_versions(connection: Connection, entity: str) -> None:
-    """Add the staged versions to the list, if the feed has passed any of their moments.
+    """Add the staged versions before the horizon to the late list, in whole batches.
 
-    Versions after the horizon may be added, too. Readers of the list skip these, because the feed
-    will have them. Call this last in the transaction: other writers that add versions wait
-    until the transaction ends.
+    So the last batch can also have versions after the horizon. Readers of the list skip these,
+    because the feed will have them. Call this last in the transaction: other writers that add
+    versions wait until the transaction ends.
 
     Args:
         entity: The name of the kind.

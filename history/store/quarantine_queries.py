@@ -116,7 +116,7 @@ _OPEN_MESSAGE_COUNT = f"""
 
 
 class OpenMessageRows(NamedTuple):
-    """The result of the query of make_open_messages_query."""
+    """The open messages about some documents, and a count of open messages without a document."""
 
     messages: list[QuarantinedMessage]  # the open messages about the documents and applications
     # whether children may have messages that do not name the application, see _OPEN_MESSAGES

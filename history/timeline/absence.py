@@ -143,7 +143,7 @@ def make_not_found_error(
     Args:
         absence: Why the version is not in the store; None if it probably never existed.
         name: The text that names the version in the message of the error.
-        version: Its number, if the store has other versions of the document.
+        version: The number of the version; None if the request did not name a number.
     """
     if absence is not None and absence.was_kept:
         text = _("{name}: older than what is kept")
@@ -181,8 +181,8 @@ def _look_in_archive(reader: HistoryReader, entity: EntityKind, id: str) -> Abse
 def may_be_archived(reader: HistoryReader, entity: EntityKind, id: str) -> bool:
     """Return whether the archive may have versions of a document that has none in the store.
 
-    If the need-to-know rule limits the viewer, return False: the rule cannot decide, because only
-    a version of the document names its application.
+    If the need-to-know rule limits the viewer, return False: without a version the document's
+    application is not known, so the rule cannot decide whether the viewer may see the document.
     """
     archive = reader.open_archive()
     if archive is None or not reader.policy.may_tell_of_archive(entity):

@@ -56,7 +56,7 @@ class ListedEntries(NamedTuple):
 
 
 def limit_changes(changes: Sequence[ValueChange]) -> ListedEntries:
-    """Return how many of these changes fit into one answer, counted from the first."""
+    """Return how many of the first changes fit into one answer, and their size."""
     first = changes[:MAX_CHANGES]
     size = len(dumps(first))  # all at once: usually they fit
     if size <= PAGE_BYTES:
@@ -65,7 +65,10 @@ def limit_changes(changes: Sequence[ValueChange]) -> ListedEntries:
 
 
 def limit_sizes(sizes: Iterable[int]) -> ListedEntries:
-    """Return how many entries of these sizes fit into one answer. The first entry always fits."""
+    """Return how many of the first entries of these sizes fit into one answer, and their size.
+
+    The first entry always fits.
+    """
     number = total = 0
     for size in sizes:
         if number and total + size > PAGE_BYTES:

@@ -246,9 +246,9 @@ def _raise_horizon(start: _ChangesStart) -> _ChangesStart:
     late list.
 
     Returns:
-        `start`, with two differences. If it has no cursor of the late list, it gets the end of the
-        late list as its cursor. If a consumer holds the lock of the horizon, the horizon is not
-        raised, and the span ends at the horizon.
+        `start`, changed in two cases. If `start` does not have a cursor of the late list, it gets
+        the end of the late list. If the horizon cannot be raised because writers hold the lock of
+        the horizon, the span ends at the present horizon.
     """
     state = late_list.read_state()
     late, until = start.late or state.end, start.until

@@ -99,8 +99,8 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
     def drop_snapshot(self) -> Version:
         """Return a copy of the version without the snapshot.
 
-        `snapshot` of the copy is empty. `data` of the copy has only the fields that say when the
-        document was created and when it was closed.
+        The attribute `snapshot` of the copy is empty. The attribute `data`, which is the parsed
+        snapshot, keeps only the fields that say when the document was created and closed.
         """
         shown_fields = {self.entity.created_at: self.created_at}
         if self.entity.closed_at is not None:

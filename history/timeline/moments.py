@@ -69,7 +69,7 @@ def fetch_version(
     Args:
         made_at: The moment of the version, if a producer used the number twice. None: the younger
             of the two.
-        first_path: A path. Changes that match it come first, as in a timeline with this filter.
+        first_path: A path. The changes of the version that match this path are listed first.
 
     Raises:
         BadParameterError: The path is wrong.
@@ -295,7 +295,7 @@ def _make_no_version_error(document: EntityVersions, number: int) -> NotFoundErr
 
 
 def find_masked_values(entity: EntityKind, data: Json) -> dict[str, str]:
-    """Return the tokens of masked values in a snapshot, by JSON pointer, in document order."""
+    """Return the tokens of masked values by JSON pointer, in the order of the snapshot's text."""
     return {
         leaf.path: leaf.value
         for leaf in generate_leaves(data, compose.get_identity(entity))
@@ -378,7 +378,8 @@ def fetch_application_at(
     """Return an application with its children as it was at a moment.
 
     A child belongs to the application if the version of the child that was current at that moment
-    names the application. If that version is missing, the child's lowest version decides.
+    names the application. If the store has no version of the child from that moment or earlier,
+    the child's lowest version in the store decides.
 
     Runs one query for all keys, then one for the snapshots, and more if these are large.
 

@@ -89,7 +89,8 @@ class NotFoundError(LookupError):
 
     Args:
         message: A sentence on what was not found.
-        version: The requested number, if the store has other versions of the document.
+        version: The requested number. None if no number was requested, or if the store does not
+            have any version of the document.
         reason: Why the version is not in the store; None if it probably never existed.
     """
 

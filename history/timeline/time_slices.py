@@ -108,9 +108,9 @@ class TimeSlice:
         """Return by which factor the next slice may be wider than the last slice.
 
         Reading the next slice should take at most _SLOW_SECONDS. But on a packed day a narrow slice
-        takes as long as a wide slice, because PostgreSQL searches the blocks of the whole day. So
-        if the last slice took less than twice as long as the slice before it, the method assumes
-        that a narrower slice would not be faster, and returns _MAX_GROWTH.
+        takes as long as a wide slice, because PostgreSQL searches the blocks of the whole day. The
+        method assumes this case, and returns _MAX_GROWTH, if the last slice took less than twice as
+        long as the slice before it, whichever of the two was wider.
 
         Args:
             seconds: How long the last slice took to read.

@@ -38,8 +38,8 @@ def fetch_application_titles(
 def get_headline(data: object) -> str:
     """Return the title of a document, or an empty text if the fields for a title are missing.
 
-    The title is the first text under HEADLINE_KEYS, followed by the number of the document. If a
-    document has a brand but no number, its model follows. Masked texts are not used.
+    The title is the first text under HEADLINE_KEYS, followed by the field `number`. If the document
+    has a field `brand` but no number, the field `model` follows instead. Masked texts are not used.
 
     Args:
         data: The parsed snapshot.

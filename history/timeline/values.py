@@ -1,4 +1,4 @@
-"""Finds which version set each leaf of the newest snapshot, or each value that a field has had.
+"""Finds the version that last changed a leaf of the newest snapshot, or gave a field a value.
 
 Begin with `blame_leaves` and `fetch_field_history`.
 """
@@ -171,7 +171,7 @@ def fetch_field_history(
 
 
 class _ChangedValue(NamedTuple):
-    """A new value of the field, and the version that set it."""
+    """A value that a field got, and the version that set it."""
 
     pair: VersionWithPrevious
     value: MaybeJson

@@ -236,7 +236,7 @@ def fetch_keys(
 
 
 def fetch_members(reader: HistoryReader, application: str) -> dict[EntityRef, list[VersionKey]]:
-    """Return all keys of an application, and of each child that names it in any version.
+    """Return the version keys of an application, and of each child with a version that names it.
 
     A document that cannot be read is left out, and recorded in HistoryReader.damaged.
     """
@@ -252,7 +252,7 @@ def _find_previous_ref(
 
 @dataclass(frozen=True, slots=True)
 class EntityVersions:
-    """All version keys of one document, and the versions that the same query read."""
+    """All version keys of one document, and some of its versions, loaded by one query."""
 
     reader: HistoryReader
     entity: EntityKind
@@ -269,7 +269,7 @@ class EntityVersions:
         limits: Sequence[VersionKey] = (),
         count: int = 0,
     ) -> EntityVersions:
-        """Load all keys of a document, and the newest `count` versions at or before each limit.
+        """Load all version keys, and the newest `count` versions up to each of `limits`.
 
         Loads the timeline of the old service too. Runs one query.
 

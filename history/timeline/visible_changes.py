@@ -112,9 +112,9 @@ def _generate_entries(
 def _list_visible(
     reader: HistoryReader, changes: Sequence[ListedChange]
 ) -> tuple[list[VersionRef], Mapping[EntityRef, list[VersionKey]]]:
-    """Return the changes that the viewer may see, and all keys of their documents.
+    """Return which of `changes` the viewer may see, and all version keys of their documents.
 
-    Changes that cannot be read are left out, and recorded in `reader.damaged`.
+    Versions that cannot be read are left out, and recorded in `reader.damaged`.
     """
     refs: list[VersionRef] = []
     for change in _select_visible(reader, changes):

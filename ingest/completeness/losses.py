@@ -30,7 +30,7 @@ NEAR_SECONDS = 7_200.0
 
 @dataclass(frozen=True, slots=True)
 class LossForecast:
-    """The forecast when the broker deletes unread messages of one topic partition.
+    """A forecast of when the broker deletes unread messages of one topic partition.
 
     Attributes:
         loss_seconds: The time until the broker deletes the oldest unread message; inf if the broker
@@ -50,7 +50,7 @@ class LossForecast:
 
     @property
     def catches_up(self) -> bool:
-        """Whether the forecast is that a consumer ever reads the topic partition to its end."""
+        """Whether a consumer will reach the end of the topic partition, by this forecast."""
         return self.catch_up_seconds < inf
 
     @property

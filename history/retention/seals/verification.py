@@ -50,12 +50,13 @@ def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
 
 
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
-    """Yield the days that must have a seal and do not have one, oldest first, each with its fault.
+    """Yield the days without a seal that are faults, oldest first, each with a description.
 
     Yields nothing for a table that can get rows for past days. In a table that never gets rows for
-    past days, `maintain` seals every finished day. So every day from the oldest row or seal to the
-    latest finished day must have a seal. A day without a seal is also yielded if late rows are
-    noted for the day, although such a table never gets late rows.
+    past days, two kinds of days without a seal are faults:
+
+    - a day since the oldest row or seal that `maintain` should have sealed by now
+    - a day for which the table `late_row` has rows
     """
     if day_rows.closing is None:
         return
@@ -70,9 +71,10 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
 
 
 def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
-    """Return the first day that the latest flawless run of `maintain` could not seal yet.
+    """Return the day before which every day must have a seal.
 
-    If no flawless run is recorded, return the last sealed day.
+    This is the first day that the latest flawless run of `maintain` could not seal yet. If no
+    flawless run is recorded, it is the last sealed day.
     """
     run = runs.load_latest_flawless_run()
     if run is None:
@@ -200,10 +202,10 @@ def accept_changed_day(table: str, day: date) -> None:
 
 
 def _compare_day(connection: Connection, day_rows: DayRows, day_seal: DaySeal) -> SealVerdict:
-    """Compare a day with its seal.
+    """Compare the rows of a day with the newest seal of the day.
 
-    If they differ and the table is distributed, compare again in one state of all nodes: the first
-    comparison might have read the nodes at different moments.
+    On a cluster, the comparison might read the nodes at different moments. So if it finds a
+    difference there, it is repeated until no late row is noted during the comparison.
     """
     with open_day(connection, day_rows.table, day_seal.day) as day_table:
         verdict = _compare_in_snapshot(connection, day_rows, day_seal, day_table)
@@ -249,7 +251,7 @@ def _compare_in_snapshot(
 
 
 def _load_newest(connection: Connection, day_seal: DaySeal) -> DaySeal:
-    """Return the newest seal of the day that this transaction's snapshot sees.
+    """Return the newest of those seals of the day that are visible to this transaction.
 
     A day might have been sealed again since `day_seal` was read. Then the newer seal includes the
     late rows of the day.

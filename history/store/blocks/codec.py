@@ -281,7 +281,8 @@ def expand_block(
         raise DamagedBlockError(f"the row has {len(texts)} snapshots for {older + 1} versions")
     if numbers[-1] != newest:  # some answers take the newest version from the row alone
         raise DamagedBlockError(
-            f"the row has version {newest}, but the newest version in its block is {numbers[-1]}"
+            f"the newest version is {newest} in the column `version`, but {numbers[-1]} in the "
+            "column `versions`"
         )
     try:
         keys = struct.unpack(f">{older}q", stored.keys or b"")

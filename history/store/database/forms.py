@@ -80,9 +80,10 @@ class EarlierReleaseError(ExplainedError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class UnreadySession:
-    """A database session of Annals that has not shown that it can read this release's form of data.
+    """A database session of Annals that does not announce this release's form of data.
 
-    See history.store.database.forms.
+    A session announces a form by an advisory lock (see `announce`). A session of an earlier release
+    announces an older form or none; a session that was opened just now has not done so yet.
     """
 
     pid: int
@@ -96,7 +97,9 @@ class UnreadySession:
 
 
 def open_session(connection: psycopg.Connection[Any]) -> None:
-    """Take the lock of `announce`, and check that this release can read all rows of the database.
+    """Take the session's advisory lock, and check that this release can read the database's rows.
+
+    The lock shows other sessions which form of data this session can read (see `announce`).
 
     Raises:
         NewerFormError: The database is marked with a form that this release does not read.
@@ -151,7 +154,7 @@ def find_unready(
 
 
 def explain_wait(sessions: list[UnreadySession]) -> str:
-    """Return a sentence that says which sessions packing waits for; empty if there are none."""
+    """Return a sentence that names the sessions that prevent packing; empty if there are none."""
     if not sessions:
         return ""
     return (
@@ -195,7 +198,7 @@ def withdraw_mark(connection: psycopg.Connection[Any]) -> None:
 
 
 def _refuse_unready(connection: psycopg.Connection[Any]) -> None:
-    """Raise EarlierReleaseError if a session does not announce the form of this release."""
+    """Raise EarlierReleaseError if `find_unready` finds a session of an earlier release."""
     if sessions := find_unready(connection, ANNOUNCED_S):
         raise EarlierReleaseError(explain_wait(sessions))
 

@@ -32,7 +32,7 @@ ORDER BY 1
 
 
 def iterate_rights(table: str, rights: str) -> Iterator[Right]:
-    """Yield the rights in a list that is written as in GRANT: "INSERT, UPDATE (name, kind)".
+    """Yield each right in `rights`, a text as in GRANT, such as "INSERT, UPDATE (name, kind)".
 
     A right on several columns is yielded once for each column.
     """

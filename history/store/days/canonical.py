@@ -221,8 +221,8 @@ def _copy_rows(
         select: The select list of plain rows: all columns except the snapshot, then a value of the
             type `last_type`, such as the snapshot as text or a hash.
         convert: Called for each version in a block, with a row whose values are the columns of
-            `select`, except that the last value is the snapshot. Returns the row to yield. None:
-            the row with the snapshot is yielded.
+            `select`, except that the last value is the snapshot. Returns the row to yield. If
+            `convert` is None, the row with the snapshot is yielded.
     """
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,

@@ -317,9 +317,9 @@ def write_rows(
 
     Args:
         writer: Makes the object through which psycopg sends the data. None: psycopg's own.
-        frozen: Whether to write the rows as frozen. Then a transaction that began before the new
-            table replaced the old one sees the rows, too; otherwise it would see an empty day.
-            Frozen rows can be written only to a table that this transaction has made.
+        frozen: Whether to write the rows as frozen. A transaction that began before the swap sees
+            frozen rows; it would see an empty day if they were not frozen. Frozen rows can be
+            written only to a table that this transaction has made.
     """
     child = () if entity.parent is None else ("text",)
     types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *queries.BLOCK_TYPES]
@@ -340,7 +340,7 @@ def write_rows(
 def build_copy_command(
     entity: EntityKind, table: sql.Identifier, options: LiteralString
 ) -> sql.Composed:
-    """Build a COPY into all columns of versions and blocks."""
+    """Build a COPY command with all columns of `table`: those of plain rows and of blocks."""
     names = map(sql.Identifier, (*list_columns(entity), *queries.BLOCK_COLUMNS))
     return sql.SQL("COPY {} ({}) " + options).format(table, sql.SQL(", ").join(names))
 

@@ -40,7 +40,7 @@ class ChildRow(NamedTuple):
 
 
 class NewChildren:
-    """The pairs of child and day in some versions that might have to be added to search_key.
+    """The children to store in search_key, each with the days of the versions that were added.
 
     A pair of child and day is left out if search_key is known to have it.
 
@@ -94,7 +94,9 @@ _WIDEN: Final = """
 
 
 def upsert_children(connection: psycopg.Connection[Any], children: list[ChildRow]) -> None:
-    """Store children on a cluster, inside the caller's transaction.
+    """Insert or update the rows of children in search_key on a cluster.
+
+    Runs in the caller's transaction.
 
     Args:
         children: The children in ascending order, as NewChildren.list_rows returns them.

@@ -40,7 +40,7 @@ KeyFingerprint = int
 
 
 class KnownFingerprints(Protocol):
-    """The fingerprints of the business keys that were stored last, by the id of the document."""
+    """A cache: by the id of a document, the fingerprint of the business keys stored last for it."""
 
     def get(self, id: str, /) -> KeyFingerprint | None: ...
 
@@ -61,8 +61,8 @@ class NewSearchKeys:
             all keys of a record and the day of the record.
 
     Attributes:
-        fingerprints: Maps the id of a document to the fingerprint of the keys of the last record of
-            this document that was added.
+        fingerprints: By the id of a document, the fingerprint of the last added record of the
+            document.
     """
 
     def __init__(self, known_fingerprints: KnownFingerprints = NONE_KNOWN) -> None:
@@ -104,7 +104,7 @@ class NewSearchKeys:
             self._latest[key] = max(day, self._latest.get(key, day))
 
     def list_rows(self) -> list[SearchKeyRow]:
-        """Return each key once, with its latest day, in the order of insertion."""
+        """Return each key once, with its latest day, sorted by the primary key of search_key."""
         return [SearchKeyRow(key, day) for key, day in sorted(self._latest.items())]
 
 

@@ -17,10 +17,11 @@ from history.timeline.query import ArchiveUnavailableError
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSource:
-    """The archive as an ArchivedSource (see merged.py), for one request.
+    """The archive as a source that MergedSource combines with the tables, for one request.
 
     The source reads the files of a document only once, and keeps the versions. It also returns
-    versions of restored days, which the tables have again: MergedSource drops one of the two.
+    the versions of restored days. The tables have these versions, too: MergedSource keeps only one
+    copy of each.
     """
 
     url: str

@@ -55,7 +55,7 @@ class ChildSpan(NamedTuple):
 
 
 class ListedChildren(NamedTuple):
-    """The result of `list_children`: the children, and the rows of the statements in `others`."""
+    """The children that `list_children` found, and the rows of the caller's statements."""
 
     # the children that the table search_key lists; None if it may lack children, or lists too many:
     # then the caller must read the tables of versions

@@ -5,9 +5,9 @@ did not change the requested field: the top-level field into which the path lead
 these versions, so that fewer versions must be paired with their previous version and compared.
 
 A version is dropped only if its previous version is certain and has an equal value in the field.
-The previous version of a plain row must be a plain row too, of one of the days that the statement
-reads. The previous version of a version in a block must be in the same block. All other versions
-stay in the list.
+If the version is a plain row, the previous version must be a plain row, too, and its day must be
+one that the SQL statement reads for the list. If the version is in a block, the previous version
+must be in the same block. All other versions stay in the list.
 
 `build_plain_condition` builds the SQL condition for plain rows. `drop_unchanged_packed` drops
 versions in blocks.
@@ -91,10 +91,11 @@ _BLOCK_ROWS: Final = """(
 
 
 def build_plain_condition(entity: EntityKind) -> str:
-    """Build the SQL condition that a version in a plain row certainly did not change a field.
+    """Build an SQL condition that is true only if a plain row's version did not change a field.
 
-    The statement that contains the condition must call the plain row `stored`. Its parameter
-    `field` is the name of the field.
+    The condition can be false although the version did not change the field. The statement that
+    contains the condition must call the plain row `stored`, and must have the name of the field as
+    the parameter `field`.
     """
     return format_sql(_UNCHANGED_PLAIN, entity, most_rows=str(MOST_ROWS))
 

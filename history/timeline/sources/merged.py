@@ -192,7 +192,7 @@ class MergedSource:
     ) -> SourceAnswer[ApplicationPage]:
         """Return one page of the versions of an application and its children.
 
-        `keys` of the page does not have documents that cannot be read. These are recorded in
+        Documents that cannot be read are left out of the page's `keys`, and recorded in
         `tables.damaged`. See TableSource.fetch_application_page.
         """
         page = self._merge_application_page(query, after, limit)
@@ -210,7 +210,7 @@ class MergedSource:
         return [place.entity_ref for place in self.tables.damaged or ()]
 
     def _is_damaged(self, entity_ref: EntityRef) -> bool:
-        """Return whether the keys of a document cannot be read from the tables."""
+        """Return whether reading the document's version keys from the tables has failed."""
         return DamagedRef(*entity_ref, None) in (self.tables.damaged or {})
 
     # Merging the tables and the supplements.
@@ -289,7 +289,7 @@ class MergedSource:
     def load_supplied_rows(
         self, entity: EntityKind, id: str, stored: Collection[VersionKey] | None = None
     ) -> dict[VersionKey, SourceRow]:
-        """Return the versions of a document that the archive or the old service adds to the tables.
+        """Return the versions of a document that the supplements have and the tables lack.
 
         The result can also have versions that the tables have with the same key and content.
 

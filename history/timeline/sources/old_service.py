@@ -159,9 +159,10 @@ class OldServiceSource:
         return {row.key: row for row in owned_rows if row.product_instance_id}
 
     def list_members(self, application: str) -> Collection[EntityRef]:
-        """Return the application and its children, if a loaded timeline has versions of them.
+        """Return the application and its children that are in the timelines loaded so far.
 
-        A child is returned if any of its versions names the application.
+        A document is in these timelines if they have a version of it. A child is returned if any of
+        these versions names the application.
         """
         return dict.fromkeys(
             row.entity_ref

@@ -293,9 +293,9 @@ def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
     """Fill in the placeholders of a statement for the table of a kind.
 
     Args:
-        text: The statement. It may have the placeholders that are the keys of `words` below.
-        parts: The values of further placeholders. A value for a key of `words` replaces the value
-            in `words`.
+        text: The statement. Besides those in `parts`, it can have the placeholders {table},
+            {versions}, {oldest}, {columns}, {product}, {owner} and {kind}.
+        parts: The values of placeholders. They take precedence over the values for the kind.
     """
     application = None if entity.parent is None else "product_instance_id"
     product = application or "NULL::varchar"
@@ -553,8 +553,9 @@ def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> s
     chosen; see `order`. On a cluster the statement asks one shard.
 
     Args:
-        order: The order of a page of the application's timeline. A version is chosen if it can be
-            on the page. None: a version is chosen if it names the application.
+        order: The order of a page of the application's timeline. A version is chosen if it names
+            the application, passes the filters, and comes after the start of the page. None: a
+            version is chosen if it names the application.
     """
     chosen = _NAMES_APPLICATION if order is None else _MAY_BE_ON_PAGE
     words = {"owner_column": "product" if entity.parent else "id", "filters": FILTERS}
@@ -569,8 +570,8 @@ def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = ""
 
     Args:
         names: The columns by which rows are sorted.
-        kind: The SQL that stands for the column "kind", if `names` has this column. All rows of the
-            statement are of one kind, so the SQL is the index of this kind in ENTITIES.
+        kind: The index in ENTITIES of the kind of all rows, as SQL. It stands for the column
+            "kind", which the tables do not have. Needed only if `names` has "kind".
 
     Returns:
         The SQL for each placeholder of the statement.
@@ -588,8 +589,8 @@ def make_versions_sql(entity: EntityKind, blocks: bool, one_document: bool) -> s
     """Make the statement that reads versions by key.
 
     Args:
-        blocks: True: find only versions in blocks. False: find only versions with a key that is the
-            primary key of a row: plain rows, and the newest version of each block.
+        blocks: True: look inside blocks. False: compare the version keys only with the primary keys
+            of rows, which finds plain rows, and the newest version of each block.
         one_document: All versions are of one document, which is the parameter `id` of the
             statement.
     """

@@ -89,7 +89,8 @@ class TableSource:
     ) -> FetchedVersions:
         """Return the next versions of a document, in display order.
 
-        Snapshots beyond READ_BYTES are not read. The path filter is not applied.
+        Once READ_BYTES of snapshots are read, the other versions are returned as `unread`. The path
+        filter is not applied.
 
         Args:
             after: The position after which the page begins; None for the first page.
@@ -153,7 +154,7 @@ class TableSource:
     def fetch_newest(
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
     ) -> NewestVersions:
-        """Return all keys of a document, and its newest versions up to each of `limits`.
+        """Return all version keys of a document, and its newest versions up to each of `limits`.
 
         Args:
             limits: A version is up to a limit if its number is not higher and its moment is not
@@ -357,17 +358,17 @@ class _KeyRow(NamedTuple):
 
 
 class _RefGroup(NamedTuple):
-    """The versions that one statement reads: all of one kind or, on a cluster, of one document."""
+    """The kind or the document to which all versions that one statement reads belong."""
 
     entity: EntityKind
-    id: str | None  # None: all versions of the kind
+    id: str | None  # of the document; None if the versions only have the kind in common
 
 
 class _DocumentKey(NamedTuple):
-    """One row of the statement that `statements.make_document_keys_sql` makes."""
+    """The key of a version, and whether `statements.make_document_keys_sql` chose the version."""
 
     key: _KeyRow
-    # whether the version may be on the page; without a page, whether it names the application
+    # whether the version can be on the page; without a page, whether it names the application
     is_chosen: bool
 
 
@@ -451,7 +452,12 @@ def _group_refs(refs: Iterable[VersionRef]) -> dict[_RefGroup, list[VersionRef]]
 
 
 def make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
-    """Make the parameters of statements.make_versions_sql for these versions."""
+    """Make the query parameters for the SQL that statements.make_versions_sql returns.
+
+    Args:
+        refs: The versions to read.
+        blocks: The value of `blocks` in the call of make_versions_sql.
+    """
     moments = [ref.key.updated_at for ref in refs]
     values: dict[str, object] = {
         "ids": [ref.id for ref in refs],
