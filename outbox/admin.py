@@ -33,7 +33,7 @@ class DocumentStateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, *_: Any) -> list[tuple[str, Any]]:
-        """Return the states and their names."""
+        """Return the choices of the filter: value and label of each document state."""
         return [(state.value, state.label) for state in DocumentState]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002

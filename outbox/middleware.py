@@ -44,10 +44,10 @@ def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: 
     content, close = response.streaming_content, response.close
 
     def close_as_author() -> None:
-        """Close the response, with the user as the author of changes that closing makes.
+        """Close the response. The user is the author of versions that are recorded meanwhile.
 
         If the client did not read to the end, closing ends the generator of the response. The
-        `finally` blocks of the generator can change rows.
+        `finally` blocks of the generator can change rows, and so record versions.
         """
         with use_author_of(find_author):
             close()

@@ -1,4 +1,4 @@
-"""The tables of the outbox, for reading only: SQL writes them."""
+"""Django models for reading the outbox tables. SQL statements, not the ORM, write the rows."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _

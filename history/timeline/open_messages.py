@@ -105,7 +105,7 @@ def find_quarantined(
     """Return the messages that brought versions in `ranges` but could not be stored.
 
     Returns:
-        The messages that the viewer may know of, by id, then by version number.
+        The messages that the viewer may know of, by document id, then by version number.
     """
     messages = quarantine_queries.find_by_versions(entity, ranges)
     visible_messages = reader.policy.select_tellable(

@@ -121,12 +121,12 @@ def _make_line(entry: Ledger, forecast: LossForecast | None) -> LedgerLine:
 
 
 class UrgentLoss(NamedTuple):
-    """A topic partition that will lose unread messages soon, with the durations in words."""
+    """A topic partition that will lose unread messages soon."""
 
     topic: str
     partition: int
-    loss: str
-    catch_up: str
+    loss: str  # the time until the loss, as a text for the page
+    catch_up: str  # the time until all messages are read, as a text for the page
     forecast: LossForecast
 
 

@@ -80,7 +80,7 @@ class PartitionClaimer:
         self._stop_until_claim("another consumer moved the ledger")
 
     def _stop_until_claim(self, reason: str) -> None:
-        """Stop reading all partitions. The caller has set the time of the next claim."""
+        """Stop reading all partitions until the next claim. The caller has set the claim's time."""
         logger.warning("claiming all partitions again: %s", reason)
         self._writers.abandon_waiting_work()
         self.member.start({})

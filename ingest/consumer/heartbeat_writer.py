@@ -23,9 +23,9 @@ PACE_SECONDS = 60.0
 
 
 class HeartbeatWriter:
-    """Writes heartbeats in a thread and connection of its own, so that batches do not delay them.
+    """Writes heartbeats in a separate thread and connection, so that batches do not delay them.
 
-    Its `submit` methods never wait. A write that fails is logged and not repeated: the next
+    The `submit` methods never wait. A write that fails is logged and not repeated: the next
     heartbeat follows in a few seconds.
     """
 
@@ -66,10 +66,7 @@ class HeartbeatWriter:
     def submit_forecast(
         self, log_forecasts: Mapping[Claim, LogForecast], reading_rate: float | None
     ) -> None:
-        """Submit a forecast of which unread messages the brokers will delete, for the ledger.
-
-        Safe in any thread.
-        """
+        """Submit a job that writes loss forecasts to the ledger. Safe in any thread."""
         self._submit_job(
             partial(ledger.record_forecast, log_forecasts=log_forecasts, reading_rate=reading_rate)
         )
@@ -77,7 +74,7 @@ class HeartbeatWriter:
     def submit_topics(
         self, existing: Sequence[str], absent: Sequence[str], asked_at: float
     ) -> None:
-        """Submit which topics exist and which are absent.
+        """Submit a job that records which topics exist and which are absent.
 
         The parameters are those of `ledger.record_topics`.
         """

@@ -27,7 +27,7 @@ MEASURE_UNREAD = 1_000
 # The weight of a new measurement in the mean rate; the earlier mean has the rest.
 RATE_WEIGHT = 0.3
 
-# Fetches the log and the forecast of losses for topic partitions. The argument has the next offset
+# Fetches the offsets and the loss forecasts of topic partitions. The argument has the next offset
 # to read of each topic partition.
 AskLogForecasts = Callable[[Mapping[KafkaPartition, int | None]], dict[KafkaPartition, LogForecast]]
 
@@ -76,10 +76,10 @@ class LossForecaster:
         try:
             log_forecasts = future.result()
         except UnreachableError as error:
-            logger.warning("no forecast of losses this time: %s", error)
+            logger.warning("forecasting losses failed; the consumer tries again: %s", error)
             return
         except Exception:  # reading must go on, whatever a broker answered
-            logger.exception("no forecast of losses this time")
+            logger.exception("forecasting losses failed; the consumer tries again")
             return
         log_forecasts_by_claim = {
             positions.claimed[name].claim: log_forecast

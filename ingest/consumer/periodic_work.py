@@ -146,7 +146,7 @@ class PeriodicWork:
         self._standstill_timer: StandstillTimer | None = None
 
     def run_due_work(self, member: GroupMember, positions: Positions, window: Window) -> None:
-        """Do the work that is due: most of it every HEARTBEAT_SECONDS."""
+        """Do the periodic work that is due, such as heartbeats, loss forecasts and probes."""
         self._topic_census.ask_when_due(member)
         if time.monotonic() < self._due or not (positions.claimed or self._last_claims):
             return

@@ -1,7 +1,7 @@
 """Decides what the consumer does with each message; the loop acts on the decisions.
 
-Nothing here starts a thread, reads a clock, or uses Kafka or the database. Callers pass times in,
-in seconds of one clock. Begin with `StateMachine.admit`.
+Nothing here starts a thread, reads a clock, or uses Kafka or the database. Callers pass times
+as arguments, in seconds, always from the same clock. Begin with `StateMachine.admit`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -121,8 +121,8 @@ class StateMachine:
 
         Args:
             messages: At least one, in the order in which the client delivered them.
-            first_offset: The first offset of the first message's partition at the broker; None if
-                it is not known.
+            first_offset: The oldest offset that the broker still has of the topic partition of
+                `messages[0]`; None if it is not known.
         """
         first = messages[0]
         partition = self.positions.claimed.get((first.message.topic, first.message.partition))

@@ -91,7 +91,7 @@ class TopicWatch:
             raise NothingToReadError(problem)
 
     def _ask(self, member: GroupMember) -> None:
-        """Ask the brokers which topics exist, and keep the answer to the previous request.
+        """Take over the answer to the previous request, if any, and ask again which topics exist.
 
         Does nothing while the previous request is unanswered.
         """
@@ -105,7 +105,10 @@ class TopicWatch:
         self._request = member.ask_topics(member.topics)
 
     def _explain_problem(self, member: GroupMember, assigned: bool) -> str | None:
-        """Return a sentence if no topic exists or a topic is denied. Otherwise return None."""
+        """Return a sentence if the brokers refuse this login access, or have none of the topics.
+
+        Otherwise return None. While partitions are `assigned`, only a refusal is a problem.
+        """
         denied = [f"the topic {topic}" for topic in (self._states.denied if self._states else ())]
         if member.denied is not None and member.denied not in denied:
             denied.append(member.denied)

@@ -209,7 +209,7 @@ class RetryingWriter:
         self._abandoned.set()
 
     def allow_waiting(self) -> None:
-        """Let new work wait for the database again, after `stop_waiting`."""
+        """Undo `stop_waiting`: work that begins now waits while the database is not available."""
         self._abandoned.clear()
 
     def write(self, batch: Batch, claims: Claims, end_offsets: Ends) -> WriteResult:
@@ -235,7 +235,8 @@ class RetryingWriter:
 
         Args:
             bounds: The first offset and the end offset at the broker, by partition. The end
-                offset is None if nothing suggests that the log was truncated.
+                offset of a log that may have been truncated is compared with the ledger; for
+                other logs it is None.
             truncated: The partitions with a log that was certainly truncated.
 
         Raises:
@@ -411,10 +412,8 @@ class WorkerThread:
     def close(self, seconds: float) -> bool:
         """Wait at most `seconds` for the jobs, then cancel the jobs that have not begun.
 
-        If a job is still running, another call waits for it again.
-
         Returns:
-            Whether the thread has ended.
+            Whether the thread has ended. If a job is still running, call `close` again to wait.
         """
         self._jobs.put(None)
         self._thread.join(seconds)

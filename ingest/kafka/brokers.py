@@ -113,7 +113,7 @@ class OffsetRequest:
         }
 
     def get_snapshot(self, asked_at: float) -> BrokerSnapshot | None:
-        """Return the answer as a BrokerSnapshot, or None if no broker answered."""
+        """Return the answer as a BrokerSnapshot, or None if the topic ids are not known."""
         try:
             ids = _collect_topic_ids(self._ids)
         except UnreachableError:
@@ -128,7 +128,7 @@ class OffsetRequest:
         """Return the first and end offsets of the partitions for which the brokers answered.
 
         Raises:
-            UnreachableError: No broker answered with the ids of the topics.
+            UnreachableError: A request for the id of a topic failed.
         """
         ids = _collect_topic_ids(self._ids)
         first_offsets = _collect_known_offsets(self._first_offsets)

@@ -17,7 +17,7 @@ from history.common.explained_errors import ExplainedError
 # Most errors of librdkafka begin with the address of the broker.
 _ADDRESS: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)
 _DURATION: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)
-# Errors without an address. They repeat earlier errors that had one.
+# Errors without an address. They sum up earlier errors that had one.
 _REPETITION: Final = re.compile(r"\d+/\d+ brokers are down|No brokers configured")
 
 # Sentences for people by a pattern in librdkafka's error. The first pattern that matches counts.
@@ -39,7 +39,10 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 
 def explain_connection_error(text: str) -> str | None:
-    """Return a sentence for a connection error, or None if the error only repeats earlier ones."""
+    """Return a sentence for a connection error.
+
+    Return None for an error that only sums up other errors, such as "2/2 brokers are down".
+    """
     if _REPETITION.fullmatch(text):
         return None
     match = _ADDRESS.match(text)
@@ -255,8 +258,9 @@ class StuckMemberTimer:
     def note_answered(self, now: float) -> bool:
         """Record that the brokers answered a request, and return whether the member is stuck.
 
-        The member is stuck if the brokers were also known to be up before this request. Otherwise
-        the member gets more time to receive partitions.
+        The caller sends the request because the member waits too long for partitions. If the
+        brokers were known to be up before, the member is stuck: no outage explains the wait.
+        Otherwise the member gets more time to receive partitions.
         """
         is_stuck = not self._may_be_away
         self._since, self._may_be_away = now, False

@@ -55,7 +55,7 @@ class BrokerForecaster(Brokers):
         positions: Mapping[KafkaPartition, int | None],
         seen: Mapping[KafkaPartition, SeenEnd] | None = None,
     ) -> dict[KafkaPartition, LogForecast]:
-        """Return the log and the forecast of losses for each topic partition that exists.
+        """Return the offsets and the loss forecast of each topic partition that exists.
 
         Args:
             positions: For each partition, the next offset to read; None if it was never read.

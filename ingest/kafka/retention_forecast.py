@@ -64,11 +64,11 @@ class PartitionLog:
 
 
 class SeenEnd(NamedTuple):
-    """An end offset of a topic partition, with its time and the arrival rate before this time."""
+    """An end offset of a topic partition, and the arrival rate that was measured with it."""
 
-    at: float
+    at: float  # when the brokers reported the end offset, in seconds since 1970
     end: int
-    arriving: float
+    arriving: float  # offsets in a second, measured until `at`
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class GroupMember:
 
     @property
     def standstill_seconds(self) -> float:
-        """After how many seconds without a message a member with unread messages stands still."""
+        """The seconds after which a member stands still if it has unread messages but gets none."""
         return STILL_AFTER_SESSIONS * self._session_seconds
 
     def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:
@@ -257,7 +257,7 @@ class GroupMember:
         return leaving
 
     def _unstick(self) -> None:
-        """Replace the client if it has had no partitions for long although the brokers answer."""
+        """Replace a client that has waited long for partitions although the brokers answer."""
         if not self._stuck_timer.is_due(time.monotonic()):
             return
         if not self._are_brokers_reachable():

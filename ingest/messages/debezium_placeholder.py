@@ -35,7 +35,7 @@ class Placeholder:
     """
 
     def __init__(self, setting: str) -> None:
-        """Compute the texts and arrays that stand for the placeholder in a message.
+        """Compute the forms that the placeholder can have in a message: texts and arrays.
 
         Args:
             setting: The connector's `unavailable.value.placeholder`: either a text, or `hex:`

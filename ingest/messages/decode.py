@@ -37,7 +37,7 @@ MAX_NESTING = 500
 class ExpiredVersionError(Exception):
     """Raised for a version that is older than the window.
 
-    Such a version is stored only if its day has a partition.
+    The caller stores the version nevertheless if its day has a partition of the table.
     """
 
     def __init__(self, record: Record) -> None:

@@ -30,7 +30,7 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
 
 
 class Envelope(msgspec.Struct, gc=False, rename="camel"):
-    """The fields of a message by the contract. Unknown fields are ignored."""
+    """The fields that the contract defines for a message. Other fields are ignored."""
 
     id: Identifier
     version: Annotated[int, Meta(ge=0, le=MAX_VERSION)]
@@ -284,9 +284,9 @@ def explain_wrong_fields(
         text: A text that msgspec refused with a ValidationError.
         pointers: The JSON pointer of each field in a declared envelope. None for the contract's
             envelope: then all fields are checked.
-        checked: If a field of a declared envelope is in `checked`, the value must follow the
-            contract. A field that is not in `checked` can have any value. For all fields, the
-            values on the path to the field must be objects.
+        checked: The fields of a declared envelope with values that must follow the contract. Other
+            fields can have any value. Every JSON value that encloses a field must be an object,
+            even if the field is not in `checked`.
         at: The JSON pointer of `text` in the message, if `text` is only a part of the message.
     """
     json_text, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
@@ -308,7 +308,7 @@ _JSON_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 def _decode_first_value(json_text: str) -> object:
-    """Return the JSON value at the start of a text. For every list, return an empty list."""
+    """Return the JSON value at the start of a text, or [] if the value is a list."""
     return [] if json_text.startswith("[") else _JSON_DECODER.raw_decode(json_text)[0]
 
 

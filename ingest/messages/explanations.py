@@ -1,7 +1,7 @@
-"""Explains why a message was not stored or a day must be kept: codes, parameters, sentences.
+"""Explains why a message was not stored, or why a day must be kept.
 
-An `Explanation` is stored and passed on. Its sentence is made where it is shown: in English for
-logs and commands, in the language of the page by ingest.messages.translation.
+An `Explanation` is a code with parameters, and is stored. The sentence is made where it is shown:
+in English for logs and commands, in the language of the page by ingest.messages.translation.
 """
 
 from __future__ import annotations
@@ -135,14 +135,15 @@ class Explanation:
         """Return the sentence.
 
         Args:
-            translate: Translates a template of the catalogue.
+            translate: Translates English templates of sentences, for example `gettext`.
         """
         return _write_sentence(self, translate)
 
     def name_field(self, pointers: Mapping[str, str]) -> Explanation:
-        """Return this explanation with the JSON pointer of the wrong field in a declared envelope.
+        """Return this explanation with a parameter `pointer` that locates the wrong field.
 
-        The pointer is not added if the field has the same pointer in the contract's envelope.
+        The parameter is the JSON pointer of the field in a declared envelope. It is not added if
+        the contract's envelope has the field at the same pointer.
 
         Args:
             pointers: The JSON pointers in the declared envelope, by field of the contract.
@@ -241,7 +242,7 @@ class Fault(StrEnum):
 
     @classmethod
     def from_value(cls, value: object) -> Fault:
-        """Return the fault of a decoded JSON value that should have another type."""
+        """Return the fault that names the type of a decoded JSON value, such as INTEGER."""
         if value is None:
             return cls.NULL
         if isinstance(value, bool):

@@ -55,7 +55,7 @@ def create_parser(declaration: EnvelopeDeclaration) -> EnvelopeParser:
 
 
 class JsonEnvelopeParser:
-    """Parses JSON of any form. The declaration has pointers to the fields of the contract.
+    """Parses JSON of any form. The kind declares JSON pointers to the fields of the contract.
 
     Attributes:
         pointers: The JSON pointer of each declared field, by the field's name in the contract.
@@ -99,7 +99,7 @@ class JsonEnvelopeParser:
         return parse_key_text(key)
 
     def _get_json(self, message: KafkaMessage) -> bytes:
-        """Return the JSON text of a message, in which the fields are looked up."""
+        """Return the JSON text in which the fields of the envelope are looked up."""
         return message.value or b""
 
     def _read_text(self, name: str, values: Mapping[str, Raw]) -> str | None:
@@ -208,7 +208,8 @@ class CloudEventsParser(JsonEnvelopeParser):
     def get_empty_value_meaning(self, message: KafkaMessage) -> EmptyValueMeaning:
         """Return READ if a message without a value is a CloudEvent in binary mode, otherwise BAD.
 
-        In binary mode, the headers of the message have all fields of the envelope.
+        READ tells the caller to decode the message: in binary mode, its headers have all fields of
+        the envelope.
         """
         return EmptyValueMeaning.READ if _is_in_binary_mode(message) else EmptyValueMeaning.BAD
 
@@ -369,12 +370,15 @@ class DebeziumParser(JsonEnvelopeParser):
         return values
 
     def _set_origin_of_deletion(self, envelope: Envelope, source: Raw | UnsetType) -> None:
-        """Set the time and client id of a deletion from the event's source, and clear the author.
+        """Set the time and client id of a deletion from `source`, and clear the author.
 
-        The deleted row in the event has the author, time and client id of an older change.
+        The deleted row has the author, time and client id of an older change.
+
+        Args:
+            source: The field `source` of Debezium's change event.
 
         Raises:
-            RejectedMessageError: The source has no time or no client id.
+            RejectedMessageError: `source` has no time or no client id.
         """
         values = (
             _look_up_fields(self._deletion_lookup, source, pointer="/source")

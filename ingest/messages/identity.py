@@ -64,7 +64,7 @@ def identify_message(
 
 
 class _IdentityFields(msgspec.Struct):
-    """The raw values of four fields of the contract's envelope."""
+    """The undecoded id, version, application id and moment in the contract's envelope."""
 
     id: Raw | UnsetType = UNSET
     version: Raw | UnsetType = UNSET
@@ -115,7 +115,7 @@ def _accept_text(text: str, max_length: int) -> str:
 class ParentAndTime(NamedTuple):
     """The application and the moment of a version."""
 
-    application: str  # the application of a child; empty if not named, or not a child
+    application: str  # the application id of a child; "" if not named, or not a child
     updated_at: datetime | None  # aware, in UTC; None if it cannot be read
 
 
@@ -124,8 +124,8 @@ def find_parent_and_time(
 ) -> ParentAndTime:
     """Return the application and the moment of the version in a bad message.
 
-    An application that cannot be read is empty, and a moment that cannot be read is None. Both are
-    missing if the message is not JSON, because its bytes do not show whether a field belongs to the
+    The application id is "" if it cannot be read, and the moment is None if it cannot be read.
+    Neither is read if the message is not JSON: its bytes do not show whether a field belongs to the
     envelope or to the snapshot.
 
     Args:

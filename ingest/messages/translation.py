@@ -1,4 +1,4 @@
-"""Writes explanations in the language of the page."""
+"""Translates explanations, such as why a message is bad, into the language of an admin page."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -198,9 +198,8 @@ def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
 def postpone_message(connection: Connection, locked: LockedMessage, bad_message: BadMessage) -> str:
     """Record that a quarantined message is still bad, and plan the next attempt.
 
-    The reason of this attempt replaces the previous reason, but not the first one. If this attempt
-    cannot read the document, version, application or moment, the value from an earlier attempt is
-    kept.
+    The quarantine keeps the first reason and the reason of this attempt. If this attempt cannot
+    read the document, version, application or moment, the value from an earlier attempt is kept.
 
     Returns:
         The new status.
@@ -298,7 +297,7 @@ def remove_old_messages(
     - The day of its version is after the window, and the message arrived in quarantine more than
       `hold_days` before the window.
 
-    The ledger goes on counting unsettled and discarded messages as quarantined.
+    The ledger still counts a removed message as quarantined if it was discarded or never settled.
 
     Returns:
         The number of removed messages.

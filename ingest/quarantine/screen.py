@@ -53,7 +53,7 @@ class QuarantineGroup:
         until: When the last message came into quarantine.
         example: The id of the newest message.
         detail: Why the newest message is bad, as a sentence in English.
-        explanation: The stored explanation from which the detail was written.
+        explanation: The stored code and parameters from which `detail` was written.
         request: A request to retry or discard all messages of the group: the newest open request,
             or else the request that was executed last.
     """
@@ -79,7 +79,7 @@ class QuarantineGroup:
 
     @property
     def outcome(self) -> str:
-        """The outcome of `request` in the language of the page; empty without an outcome."""
+        """The outcome of `request` (to retry or discard) in the language of the page, or empty."""
         return describe_outcome(self.request.outcome) if self.request else ""
 
     @property

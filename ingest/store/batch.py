@@ -83,7 +83,7 @@ class Batch:
     """The messages that one transaction writes. Their number and size are limited.
 
     A message larger than GIANT_BYTES is a giant. A batch has either only giants or no giant.
-    Offsets that are missing between the messages of a partition are gaps in `progress`.
+    The attribute `progress` lists the offsets that are missing between messages, as gaps.
 
     Args:
         known: Fingerprints of stored search keys. Equal search keys are not stored again.
@@ -141,14 +141,14 @@ class Batch:
         expected: int,
         may_skip: bool = False,
     ) -> tuple[int, BadMessage | None]:
-        """Add messages from the start of a sequence, while they are of this partition and fit.
+        """Add the first messages of a sequence, while they fit and are of `topic_partition`.
 
         Adding stops after the first message that breaks the contract. It is added as a bad message.
 
         Args:
             expected: The next offset of the partition.
-            may_skip: Whether missing offsets certainly never held messages. If False, adding stops
-                before the first missing offset.
+            may_skip: True: missing offsets certainly never held messages, so they are skipped.
+                False: adding stops before the first missing offset.
 
         Returns:
             How many messages were added, and the last of them if it is bad.
@@ -320,7 +320,7 @@ class Batch:
 
     @property
     def fingerprints(self) -> Mapping[str, KeyFingerprint]:
-        """The fingerprint of each document's newest search keys in this batch, by id."""
+        """Maps the id of a document to the fingerprint of the search keys that were added last."""
         return self._new_keys.fingerprints
 
     def clear(self) -> None:

@@ -62,7 +62,7 @@ def encode_row(record: Record) -> bytes:
 
 
 def _encode_pieces(record: Record) -> tuple[bytes, Piece, bytes]:
-    """Encode one row as three pieces: the columns before the snapshot, the snapshot, the rest."""
+    """Encode one row as three pieces: columns to the left of the snapshot, snapshot, the rest."""
     _, id, version, change_type, updated_at, client_id, author, application, data = astuple(record)
     ident = id.encode()
     length, count = len(ident), 7 if application is None else 8
@@ -79,7 +79,7 @@ def prefix_number(number: int, row: bytes) -> bytes:
 
 @lru_cache(256)
 def _get_start_packer(id_length: int) -> Callable[..., bytes]:
-    """Return the function that packs the columns before the snapshot.
+    """Return the function that encodes the columns to the left of the snapshot.
 
     Args:
         id_length: The length of the id in bytes.

@@ -21,7 +21,7 @@ OUTCOMES = ("repeated", "expired", "skipped")
 
 
 class UnstoredRange(NamedTuple):
-    """Offsets [start, end) with the same outcome."""
+    """A range of offsets [start, end) that brought no new row, all for the same reason."""
 
     start: int
     end: int

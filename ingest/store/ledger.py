@@ -357,7 +357,7 @@ def record_heartbeat(
     connection.execute(_HEARTBEAT, {**_make_columns(rows), "age": age, "age_of_end": age_of_end})
 
 
-# Only the first record in each slot of ten minutes counts. Several consumers may write in any
+# Only the first record in each period of ten minutes counts. Several consumers may write in any
 # order, because the sums only grow. Citus refuses now() in the conditions of an upsert, so the
 # condition takes the time from the new row.
 _PACE = """
@@ -373,7 +373,7 @@ WHERE excluded.at - p.at > make_interval(secs => %(seconds)s)
 
 
 def record_pace(connection: Connection) -> None:
-    """Record the sums of the ledger, unless the current slot of ten minutes has them already."""
+    """Record the message counts of the whole ledger, once in each period of ten minutes."""
     connection.execute(_PACE, {"seconds": Pace.SECONDS, "slots": Pace.SLOTS})
 
 

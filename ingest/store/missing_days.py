@@ -77,8 +77,8 @@ def admit_expired(
                 clock.check_clocks(connection)
             except clock.WrongClockError as error:
                 logger.warning(
-                    "storing versions of %s: by the clock of this machine they are older than "
-                    "retention, but the clock of the PostgreSQL server differs (%s)",
+                    "versions of %s are older than retention by the clock of this machine; they "
+                    "are stored anyway, because the clock of the PostgreSQL server differs (%s)",
                     ", ".join(sorted({str(day) for _, day in young})),
                     error,
                 )

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreOutcome:
-    """The messages of a batch that brought no new row. All other messages were stored."""
+    """The messages without a new row in one batch. All other messages of the batch were stored."""
 
     repeated: list[KafkaMessage] = field(default_factory=list)  # stored before
     refused: list[BadMessage] = field(default_factory=list)  # cannot be stored
@@ -344,7 +344,7 @@ def _get_staging_name(entity: EntityKind) -> str:
 class Comparison(NamedTuple):
     """The result of comparing staged rows with the stored rows of the same keys.
 
-    A staged row without a stored row of the same key is in neither set.
+    A staged row without a stored row of the same key is neither in `equal` nor in `differing`.
     """
 
     equal: set[int]  # the numbers of staged rows that equal the stored row

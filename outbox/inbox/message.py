@@ -109,7 +109,10 @@ def _refuse_constant(name: str) -> None:
 
 
 def format_name(name: bytes | str) -> str:
-    """Return a name as a text that PostgreSQL can index. Different names give different texts."""
+    """Return a message key or idempotency key as a text that PostgreSQL can index.
+
+    Different keys give different texts.
+    """
     raw = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name
     if len(raw) > _LONGEST_NAME_BYTES:
         return f"sha256:{sha256(raw).hexdigest()}"

@@ -72,7 +72,7 @@ class TopicReader:
         self.joined = False
 
     def read_messages(self, limit: int, timeout: float) -> list[Message]:
-        """Return up to `limit` messages. Messages of one partition are in their order."""
+        """Return up to `limit` messages. Messages of one topic partition are in offset order."""
         if self._may_be_paused:
             self._consumer.resume(self._consumer.assignment())
             self._may_be_paused = False

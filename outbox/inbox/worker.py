@@ -73,7 +73,7 @@ class MessageProcessor:
         conf: The settings.
         alias: The database in settings.DATABASES.
         handlers: The handlers by name.
-        counts: How many messages had an outcome, by handler and outcome. The caller clears them.
+        counts: Maps a handler name and an outcome, such as "done", to a count. Callers reset it.
     """
 
     conf: InboxConf

@@ -32,7 +32,7 @@ class Command(BaseCommand):
     """The base of the commands `outbox` and `inbox`.
 
     Attributes:
-        processes: The subcommands that run a process: by name, a description and the process class.
+        processes: Maps the name of a subcommand to a description and to the class of the process.
         conf: A function that loads the settings.
         status: A function that returns the status of the outbox or inbox in a database.
         model: By default, the command uses the database to which the router writes this model.

@@ -1,4 +1,4 @@
-"""The base of the admin pages: lists of rows that only processes write."""
+"""The base class of the admin pages, which list rows without letting people edit them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ else:  # the class has no parameters at run time
 
 
 class ReadOnlyAdmin(_Admin):
-    """A list page without forms. Processes write its rows; people run the actions of the list."""
+    """An admin page that lists rows. People can run actions on the rows, but not edit them."""
 
     show_full_result_count = False
 

@@ -69,7 +69,7 @@ EXPECTED = (
     _make_expected(
         "consumer",
         r"ingest\.kafka\.client|waiting for Kafka|offsets not committed|"
-        r"claiming all|joining the group|no forecast of losses",
+        r"claiming all|joining the group|forecasting losses failed",
         "broker",
         "the broker is away",
     ),

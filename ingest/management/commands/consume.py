@@ -82,7 +82,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Consume until the process is stopped, or until no message came for --until-idle."""
+        """Consume until the process is stopped, or has got no message for `until_idle` seconds."""
         from history.store.database import privileges
         from ingest.management.preconditions import refuse_incompatible_tables
         from ingest.store import rights

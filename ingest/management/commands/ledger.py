@@ -144,8 +144,8 @@ class Command(BaseCommand):
     def _ask_brokers(self, entries: list[Ledger]) -> dict[KafkaPartition, LogForecast]:
         """Fetch the offsets of topic partitions from the brokers, and forecast losses of messages.
 
-        Retired topics without a current row in `entries` are left out. If the brokers do not
-        answer, print a warning and return an empty dict.
+        A topic partition of a retired topic is left out unless `entries` has a row for it. If the
+        brokers do not answer, print a warning and return an empty dict.
         """
         from ingest.completeness import ledger_rows, losses
         from ingest.kafka.client import UnreachableError
@@ -209,7 +209,7 @@ class Command(BaseCommand):
             first = min(loss.loss_seconds for loss in forecasts.values())
             if isfinite(first):
                 self.stdout.write(
-                    "Nothing is unread. If nothing more is read from now on, data will be lost in "
+                    "All messages are read. If reading stops now, new messages will be lost in "
                     f"{losses.format_duration(first)} at the earliest.",
                 )
 
