@@ -129,7 +129,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
     _raw_delete.alters_data = True  # type: ignore[attr-defined]
 
     def _lock_keys(self) -> list[Any]:
-        """Return the primary keys, and lock the rows as UPDATE does.
+        """Return the primary keys of the queryset's rows, and lock these rows as UPDATE does.
 
         With this lock, other transactions can still insert rows that refer to the locked rows.
         """

@@ -3,8 +3,8 @@
 docs/settings.md, docs/commands.md, docs/metrics.md and the table of folders in docs/structure.md
 are generated from the code, so that no setting, command, option, metric or folder is missing. The
 list of decisions is generated from their pages. docs/contract.md has tables that are made from the
-decoder's code, and the source of the example producers. docs/schema/ and docs/asyncapi.json are
-documents for programs.
+decoder's code, and the source of the example producers. docs/schema/message.schema.json and
+docs/asyncapi.json are generated for programs that check messages.
 """
 
 import ast
@@ -171,7 +171,7 @@ def _find_description(hint: Any) -> str:
     for part in get_args(hint):
         if isinstance(part, msgspec.Meta) and part.description:
             return part.description
-    raise TypeError(f"{hint} has no description")
+    raise TypeError(f"the type {hint} of a setting has no msgspec.Meta with a description")
 
 
 def make_commands_page() -> str:

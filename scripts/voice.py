@@ -91,7 +91,7 @@ MODULE_IN_TABLE = re.compile(r"^\| `([\w/-]+\.py)`", re.MULTILINE)
 
 @dataclass
 class NameFindings:
-    """What the rules for names find in a checkout. Each finding is a text `file:line name`."""
+    """Findings about the names in a checkout. A listed name is a text `file:line name`."""
 
     public_functions: int = 0
     verbless_functions: list[str] = field(default_factory=list)
@@ -110,7 +110,7 @@ class NameFindings:
 
 
 def examine_names(root: Path, folders: list[str]) -> NameFindings:
-    """Examine the functions, classes and variables that Python files in these folders define."""
+    """Find names of functions, classes and variables in these folders that break naming rules."""
     findings = NameFindings()
     for folder in folders:
         for file in sorted((root / folder).rglob("*.py")):

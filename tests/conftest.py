@@ -115,7 +115,8 @@ def _order_in_groups(items: list[pytest.Item]) -> list[pytest.Item]:
     two workers start a broker.
 
     Groups that compute (BUSY) alternate with groups that mostly wait, so that the cores always have
-    work. Long groups come first, so that no worker has one left at the end.
+    work. Among the groups that roll back, and among those that commit, long groups come first, so
+    that no worker still runs a long group when all other workers have finished.
     """
     groups: dict[tuple[bool, str], list[pytest.Item]] = {}
     with_apache: dict[Path, int] = {}

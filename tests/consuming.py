@@ -206,7 +206,7 @@ def run_command(
 
 
 def make_tables(env: dict[str, str], server: EmbeddedPostgres) -> None:
-    """Create the tables, and grant their rights to the logins of web processes and consumers.
+    """Create the tables, and grant the logins of web processes and consumers the rights they need.
 
     Args:
         env: The environment of the commands, with the owner's login.
@@ -244,7 +244,7 @@ class ConsumerProcess:
             return log.read().decode()
 
     def wait_until_reading(self) -> None:
-        """Wait until the group has assigned partitions and the ledger has given the offsets."""
+        """Wait until the consumer has claimed topic partitions and begins to read them."""
         wait_until(
             lambda: "reading " in self.read_log() or self.process.poll() is not None, self.read_log
         )

@@ -111,8 +111,8 @@ def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-# SQL: whether a relay is sending versions of this row of outbox_document. The relay notes this with
-# its beats, so that versions sent between two beats are not noted.
+# SQL: whether a relay is sending versions of this row of outbox_document. A relay writes this with
+# each heartbeat, so it is not known of versions that are sent between two heartbeats.
 IS_IN_HAND = (
     "EXISTS (SELECT FROM outbox_relay AS r WHERE jsonb_exists(r.in_hand, outbox_document.key))"
 )
@@ -131,7 +131,11 @@ class DocumentState(TextChoices):
 
 
 def get_state(document: Document) -> DocumentState:
-    """Return the state of a document that has the annotation `processing` (see IS_IN_HAND)."""
+    """Return the state of a document.
+
+    The state can be PROCESSING only if the queryset added the attribute `processing` to the
+    document, with the value of the SQL expression IS_IN_HAND.
+    """
     if document.attempts:
         return DocumentState.FAILED
     return DocumentState.PROCESSING if getattr(document, "processing", False) else DocumentState.NEW
@@ -171,7 +175,7 @@ def discard_next_versions(keys: Collection[str], using: str) -> dict[str, int]:
     Consumers will miss the discarded versions.
 
     Returns:
-        The number of the discarded version by document.
+        For each document key, the number of the version that was discarded.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(_DISCARD, [list(keys), CHANNEL])

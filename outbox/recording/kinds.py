@@ -1,4 +1,4 @@
-"""Declares how the rows of a model become documents: by `Kind`, or by `PartOf` for parts."""
+"""Declarations that each row of a model is a document (`Kind`) or a part of one (`PartOf`)."""
 
 from __future__ import annotations
 

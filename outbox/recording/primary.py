@@ -1,4 +1,4 @@
-"""Makes snapshots read the database of the transaction, not a replica.
+"""Makes code that takes snapshots read from the database of the transaction, not from a replica.
 
 A replica has only committed rows. If a router sent the reads to a replica, a snapshot would have
 rows as they were before the transaction.

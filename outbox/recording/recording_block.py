@@ -52,7 +52,7 @@ class RecordingBlock:
     _savepoints: dict[str, int] = field(default_factory=dict)
 
     def note_before(self, model: Model, keys: Iterable[Any]) -> None:
-        """Lock rows, and note the documents that they stand for. Call it before they change."""
+        """Lock rows that will change, and remember the documents that these rows stand for."""
         model = get_concrete_model(model)
         kind = get_kind(model)
         if isinstance(kind, PartOf):
@@ -69,9 +69,10 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_siblings(self, part: models.Model) -> None:
-        """Note the document of a part, and all parts of this document, with one query.
+        """Remember that the document of a part changes, and that all its parts are being deleted.
 
-        Call it before a cascade, which deletes the parts one by one.
+        Call it before a cascade, which deletes the parts one by one. It saves a query for each
+        part.
         """
         model = get_concrete_model(type(part))
         kind = cast(PartOf, get_kind(model))
@@ -88,11 +89,11 @@ class RecordingBlock:
         self.note_after(whole, find_keys_by(whole, reference.target_field, {value}, self.using))
 
     def note_after(self, model: Model, keys: Iterable[Any]) -> None:
-        """Note that these rows changed."""
+        """Remember that these rows changed."""
         self.rows.setdefault(get_concrete_model(model), {}).update(dict.fromkeys(keys))
 
     def note_created(self, model: Model, keys: Collection[Any]) -> None:
-        """Note that these rows were created.
+        """Remember that these rows were created.
 
         If an earlier state of a row is noted already, that state is kept. This happens, for
         example, if the row was deleted and created again in this block.
@@ -104,7 +105,7 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_deleted_earlier(self, instance: models.Model, key: Any) -> None:
-        """Note that a row was deleted before this call. `instance` has the values of the row."""
+        """Remember a row that was deleted before this call. `instance` has the row's values."""
         model = get_concrete_model(type(instance))
         kind = get_kind(model)
         if isinstance(kind, PartOf):
@@ -126,10 +127,10 @@ class RecordingBlock:
     def follow_savepoints(
         self, execute: Callable[..., Any], sql: Any, params: Any, is_many: bool, context: Any
     ) -> Any:
-        """Execute an SQL statement, and forget the rows of the block that a rollback unlocks.
+        """Execute an SQL statement. If it rolls back to a savepoint, forget the rows noted since.
 
-        A rollback to a savepoint unlocks the rows that were noted after the savepoint, so that
-        other transactions can change them. Django calls this method for each statement.
+        The rollback unlocks these rows, so that other transactions can change them. Django calls
+        this method for each statement.
         """
         result = execute(sql, params, is_many, context)
         if isinstance(sql, str):
@@ -146,7 +147,7 @@ class RecordingBlock:
             self._noted.append((model, key))
 
     def _forget_noted_after(self, count: int) -> None:
-        """Forget everything noted after the first `count` rows."""
+        """Forget all noted rows except the first `count`, and all parts that are being deleted."""
         for model, key in self._noted[count:]:
             del self.before[model][key]
         del self._noted[count:]
@@ -244,7 +245,7 @@ def get_whole_model(model: Model, kind: PartOf) -> Model:
 
 
 def convert_known_keys(model: Model, keys: Iterable[Any]) -> list[Any]:
-    """Return primary keys as the database returns them.
+    """Convert primary keys to the types that the database returns, e.g. a text to a UUID.
 
     Keys that the database has yet to generate are left out.
     """

@@ -77,7 +77,7 @@ def _connect_deletion(
     name: str,
     note: Callable[[models.Model, RecordingBlock, object], Callable[[], None] | None],
 ) -> None:
-    """Connect a function that notes changes before each deletion of a row of `sender`.
+    """Connect `note` to signals, so that it is called before each deletion of a row of `sender`.
 
     Args:
         name: Identifies the receiver of the signal, so that it is connected only once.

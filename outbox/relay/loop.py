@@ -191,11 +191,11 @@ class RelayLoop:
         ]
 
     def _list_skipped_versions(self) -> dict[str, int]:
-        """Return, by document, the number up to which versions must not be sent now.
+        """Return the highest version number that must not be sent now, by document.
 
-        Only documents with an outcome that is not in the database yet are listed. After a success,
-        the number is that of the newest version that Kafka has confirmed. After a failure, the
-        number is higher than all version numbers.
+        Only documents are listed for which the result of the last sending is not in the database
+        yet. After a success, the number is that of the newest version that Kafka has confirmed.
+        After a failure, the number is higher than all version numbers.
         """
         return {
             key: _SKIP_DOCUMENT if outcome.failure else outcome.sent

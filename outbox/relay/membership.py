@@ -169,7 +169,7 @@ class RelayMembership:
             raise LeaseLostError from None
         rows = connection.execute("SELECT number FROM outbox_bucket WHERE owner = %s", [self.id])
         self.buckets = frozenset(number for (number,) in rows)
-        logger.info("this relay has %s of the buckets", len(self.buckets))
+        logger.info("this relay has %s of %s buckets", len(self.buckets), BUCKETS)
 
     def _remove_dead_relays(self, connection: Connection) -> list[int]:
         """Remove relays without a heartbeat for `lease` seconds. Return the ids of the rest."""

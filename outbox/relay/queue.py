@@ -264,10 +264,9 @@ def settle_outcomes(
 def limit_next_attempts(
     connection: Connection, buckets: Collection[int], longest_pause: float
 ) -> None:
-    """Move retries that are due too late to an earlier time, `longest_pause` seconds from now.
+    """Make retries due in `longest_pause` seconds if they are due in more than twice this time.
 
-    A retry is due too late if it is due in more than twice `longest_pause` seconds. This happens if
-    the clock was set back.
+    A retry can be due that far ahead if the clock was set back.
     """
     connection.execute(_LIMIT_NEXT_ATTEMPTS, {"buckets": list(buckets), "most": longest_pause})
 

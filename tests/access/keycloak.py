@@ -239,7 +239,7 @@ class Keycloak(DeclaredProvider):
         return str(self.get_token("staff", "audit-system", **form)["access_token"])
 
     def fill_in_form(self, page: str, login: str) -> dict[str, str]:
-        """Return the form fields that a person fills in on Keycloak's login page."""
+        """Return the fields of Keycloak's login form, with the values that `login` enters."""
         del page
         return {"username": login, "password": PASSWORD}
 

@@ -137,7 +137,7 @@ class RealProvider(DeclaredProvider):
         self.stop()
 
     def fill_in_form(self, page: str, subject: str) -> dict[str, str]:
-        """Return the form fields that a person fills in on a page of the provider."""
+        """Return the fields of a form of the provider, with the values that `subject` enters."""
         prompt = re.search(r'name="prompt" value="(\w+)"', page)
         return {"prompt": prompt[1] if prompt else "login", "login": subject, "password": "x"}
 
@@ -151,7 +151,7 @@ class LoginProvider(Protocol):
     def url(self) -> str: ...
 
     def fill_in_form(self, page: str, subject: str) -> dict[str, str]:
-        """Return the form fields that a person fills in on a page of the provider."""
+        """Return the fields of a form of the provider, with the values that `subject` enters."""
 
 
 class _Cookies(RequestsCookieJar):

@@ -66,7 +66,7 @@ def one_second_deadline(settings: Any, transactional_db: None) -> Iterator[None]
 
 @pytest.fixture
 def single_place(monkeypatch: pytest.MonkeyPatch) -> PlacePool:
-    """Let all expensive questions share one place, and let none wait for it."""
+    """Leave one place for expensive questions. If it is taken, a question is refused at once."""
     monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     pool = PlacePool(1)
     monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", pool)

@@ -86,7 +86,7 @@ def test_access_writes_one_journal_entry(address: str, support: Client) -> None:
 
 
 def test_not_modified_answer_writes_journal_entry(support: Client) -> None:
-    """A 304 tells the viewer that the version is unchanged. So it needs the permission to read."""
+    """A request that is answered with 304 is an access, and needs the permission to read."""
     address = f"{API}/versions/1"
     tag = support.get(address).headers["ETag"]
     answer = support.get(address, headers={"If-None-Match": tag, "X-Request-ID": "again"})

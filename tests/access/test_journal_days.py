@@ -255,8 +255,8 @@ def test_verify_finds_day_that_was_dropped_before_its_retention_ended(
 def test_verify_finds_journal_day_without_seal(
     index: int, sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """`partitions verify` reports a day without a seal, even if somebody deleted all seals and then
-    sealed all days except this day again."""
+    """`partitions verify` reports a day without a seal, even if somebody deleted the day's entries
+    and all seals, and then sealed the remaining days again."""
     journal_with_few_days.execute("DELETE FROM day_seal")
     journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[index])}")
     for day in sealed_days:

@@ -269,7 +269,10 @@ def test_csv_file_of_journal_has_no_cell_that_begins_a_formula(text: str, office
                 assert not actual.strip().startswith(("=", "+", "-", "@", "＝")), actual
 
 
-def test_journal_page_shows_full_name_found_by_identity_and_not_by_login(officer: Client) -> None:
+def test_journal_page_shows_full_name_of_user_to_whom_identity_of_entry_belongs(
+    officer: Client,
+) -> None:
+    """The page does not show the name of a person who has only the same login name."""
     Person.objects.create(login="m.petrov", full_name="Петров из банка", kind="person")
     first = User.objects.create(username="m.petrov@bank", last_name="Петров из банка")
     two = User.objects.create(username="m.petrov@keycloak", last_name="Петрова Анна")

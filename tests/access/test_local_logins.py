@@ -1,4 +1,4 @@
-"""Passwords work only in the demo. A break-glass link works once, and for ten minutes."""
+"""Passwords work only in the demo. A break-glass link works once and expires in ten minutes."""
 
 import base64
 import logging
@@ -228,7 +228,7 @@ def test_breakglass_refuses_name_with_forbidden_characters(name: str, db: None) 
 
 
 @pytest.mark.parametrize("person", ["ivanov@bank", "Ivanov@bank", "IVANOV"])
-def test_breakglass_refuses_name_of_person(person: str, db: None) -> None:
+def test_break_glass_login_is_not_created_with_login_name_of_person(person: str, db: None) -> None:
     User.objects.create_user(person)
     with pytest.raises(ValidationError):
         create_break_glass_login("ivanov", NOW)

@@ -322,7 +322,7 @@ def test_etags_of_masked_and_unmasked_answers_differ(
     assert masked.get(address, headers={"If-None-Match": tags[0]}).status_code == 200
 
 
-def test_deleted_version_is_answered_with_404_instead_of_304(
+def test_version_removed_from_store_is_answered_with_404_instead_of_304(
     store_with_marked_fields: Store,
 ) -> None:
     reader = log_in("support")

@@ -237,9 +237,10 @@ class ValuePools:
     def fill(
         self, shape: Any, patterns: Sequence[str], picks: Iterator[int], path: tuple[str, ...] = ()
     ) -> Any:
-        """Return the shape with a value in each leaf.
+        """Return a JSON value with the structure of `shape`, with a value from a pool in each leaf.
 
-        At and below a marked path, values come from `secret` and keys from `secret_keys`.
+        At and below a marked path (`patterns`), values come from `secret` and keys from
+        `secret_keys`. `picks` are the positions of the values in their pool.
         """
         hidden = bool(path) and is_marked(patterns, path)
         if isinstance(shape, dict) and shape:
@@ -316,8 +317,8 @@ def test_answers_do_not_depend_on_marked_values(
 ) -> None:
     """Compare the answers about two histories that differ only in marked values.
 
-    Marked values that are equal in one history are equal in the other. The answers must be the same
-    bytes except for mask tokens, and contain no marked value.
+    If two places of one history have equal marked values, so have these places of the second
+    history. The answers must be the same bytes except for mask tokens, and contain no marked value.
     """
     entity, histories, neutral_answers = KIND_BY_ROOT[root], [], []
     for index, seed in enumerate(seeds):

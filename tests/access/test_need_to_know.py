@@ -42,8 +42,10 @@ ids: list[str] = []
 
 
 def not_vip(user: Caller, application: Application) -> bool:
-    """Open the cases of important people only to `underwriter`: the example rule of
-    docs/access.md."""
+    """Return whether `user` may see an application: with the field `vip` only `underwriter` may.
+
+    docs/access.md has a similar rule as its example.
+    """
     document: Any = application.document
     return "vip" not in document or user.get_username() == "underwriter"  # type: ignore[attr-defined]
 
@@ -180,7 +182,7 @@ def test_child_is_refused_when_one_of_its_versions_belongs_to_hidden_application
 
 
 @pytest.mark.parametrize("more", ["", "?author=nobody", "/at?time=2001-01-01T00:00:00Z"])
-def test_refused_application_is_noted_in_journal(
+def test_refused_access_to_application_is_noted_in_journal(
     store_with_hidden_application: Store, set_rule: Any, more: str
 ) -> None:
     set_rule("not_vip")

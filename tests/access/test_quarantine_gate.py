@@ -134,7 +134,7 @@ def test_id_of_hidden_quarantined_message_is_answered_like_an_unknown_id(
 
 
 @pytest.mark.parametrize("case", HIDDEN)
-def test_quarantined_message_is_shown_when_no_need_to_know_rule_is_set(
+def test_quarantined_message_is_shown_when_rule_of_need_to_know_is_not_set(
     case: str, store_with_hidden_application: Store
 ) -> None:
     """Without this test, the tests of hidden messages could pass on pages that show no messages."""

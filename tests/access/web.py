@@ -1,4 +1,4 @@
-"""A production web process outside the demo, at which people of real providers log in."""
+"""A web process that is not a demo. People log in to it through real identity providers."""
 
 import json
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class ProductionWeb:
-    """A gunicorn process outside the demo, with declared identity providers."""
+    """A gunicorn process that is not a demo. start() takes the identity providers."""
 
     def __init__(self, database: ProductDatabase, folder: Path, **more: str) -> None:
         self.port = choose_port()

@@ -62,8 +62,8 @@ def _send_forged(web: AttackedWeb, text: str) -> None:
 def _is_log_line(line: str, style: str) -> bool:
     """Return whether Annals, and not a client, wrote this line of the log.
 
-    A line of Annals has the format of the log. In the format "console", a client can send a line
-    break and a forged log entry, so a line with this entry at the start counts as a client's line.
+    A line of Annals has the format of the log. In the format "console", a line that begins with the
+    forged log entry of FORGED was written by a client.
 
     Args:
         style: The format of the log, "console" or "json".

@@ -25,9 +25,10 @@ BIG_DOCUMENT = "attack-big"
 
 
 def attack_half_open(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Open many connections that send nothing or half a request, and measure /healthz meanwhile.
+    """Open many connections that send nothing or half a request.
 
-    The attack opens 40 connections. Without `fast`, it repeats with 400 connections.
+    Meanwhile, measure how long /healthz takes to answer. The attack opens 40 connections. Without
+    `fast`, it repeats with 400 connections.
     """
     for count in (40,) if fast else (40, 400):
         for first_bytes in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
@@ -52,7 +53,10 @@ def attack_half_open(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure
 
 
 def attack_slowly(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Send requests byte by byte. Measure /healthz, and count the connections that stay open."""
+    """Send requests byte by byte, and count the connections that stay open.
+
+    Meanwhile, measure how long /healthz takes to answer. With `fast`, the attack is shorter.
+    """
     with site.run_web() as web:
         limit_seconds = choose_limit(lambda: web.send_request("/healthz", timeout=10), fast)
         connections = [web.open_connection() for _ in range(CLIENTS)]

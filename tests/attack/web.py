@@ -370,9 +370,10 @@ def run_in_threads(count: int, action: Callable[[], object]) -> Iterator[list[th
 def measure_slowest(
     send_request: Callable[[], AttackAnswer], seconds: float, every: float = 0.1
 ) -> float:
-    """Repeat a request for this time, and return the seconds of the slowest answer.
+    """Repeat a request for `seconds` seconds, and return how many seconds the slowest answer took.
 
-    It is infinite if an answer did not come or was an error.
+    The result is infinite if an answer did not come or was an error. The next request is sent
+    `every` seconds after an answer.
     """
     slowest_seconds = 0.0
     end = time.monotonic() + seconds

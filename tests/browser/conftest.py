@@ -25,7 +25,7 @@ LONG = "Оченьдлинноесловобезпробелов" * 8
 
 @dataclass
 class BrowserFaults:
-    """Collects a text for each error on a page, and for each request to a host except `host`."""
+    """Collects descriptions of errors on pages, and of requests to other hosts than `host`."""
 
     host: str
     faults: list[str] = field(default_factory=list)
@@ -163,7 +163,8 @@ def sessions() -> dict[str, State]:
 def browser_faults(server: str) -> Iterator[BrowserFaults]:
     """Collect the browser's errors on pages that the test opens, and requests to foreign hosts.
 
-    The test fails unless the list `faults` is empty at the end. A test removes expected errors.
+    The test fails unless the list `faults` is empty at the end. A test that expects an error must
+    remove it from the list.
     """
     noticed = BrowserFaults(urlsplit(server).netloc)
     yield noticed

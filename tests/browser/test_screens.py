@@ -165,7 +165,7 @@ def test_moments_entered_in_filter_are_in_browser_time_zone(visit: Open) -> None
     expect(page.locator("#id_from")).to_have_value(f"{local:%Y-%m-%dT%H:%M}")
 
 
-def test_timeline_buttons_fold_versions_copy_texts_and_compare_versions(visit: Open) -> None:
+def test_buttons_of_timeline_fold_and_compare_versions_and_copy_texts(visit: Open) -> None:
     page = visit(A1)
     page.click("[data-fold]")
     expect(page.locator(".version details:not([open])")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""Fixtures of tests/db for tests on a cluster: here the tables are distributed."""
+"""Fixtures named as in tests/db, for tests with distributed tables on a cluster."""
 
 from collections.abc import Iterator
 

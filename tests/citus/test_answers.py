@@ -38,7 +38,7 @@ class StoreWithKnownDays(Store):
 
 @pytest.fixture(scope="module")
 def store(distributed: Citus) -> Store:
-    """The tables, with a partition for each day that the histories use.
+    """The tables, with a partition for each day on which generated histories have versions.
 
     The table search_key is marked as complete: it has a row for each child of an application.
     """

@@ -84,13 +84,13 @@ def loans(distributed: Citus) -> Iterator[Citus]:
 
 @pytest.fixture
 def unmarked_search_key(loans: Citus) -> None:
-    """Let search_key have all children, but delete the mark that search_key is complete."""
+    """Index all children, but delete the row of django_migrations that says that this is done."""
     call_command("search", "index", stdout=io.StringIO())
     loans.connect().execute("DELETE FROM django_migrations WHERE name = %s", [search_rows.MARK])
 
 
 def list_all(application: str, **query: Any) -> list[Any]:
-    """Return the pages of an application's timeline, each version with its previous version."""
+    """Return the pairs (version, previous version) of a timeline, as one list for each page."""
     rows, token = [], None
     while True:
         page = timeline.fetch_page(HOST, TimelineQuery(id=application, page_token=token, **query))
@@ -140,7 +140,7 @@ def list_answers() -> list[Any]:
     return answers
 
 
-def test_search_index_command_marks_children_in_search_key_as_complete(
+def test_search_index_command_records_that_search_key_has_all_children(
     loans: Citus, unmarked_search_key: None
 ) -> None:
     assert children.list_children(["A1"]).spans is None

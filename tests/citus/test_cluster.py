@@ -25,7 +25,7 @@ def test_roles_and_databases_that_a_test_created_are_dropped_on_all_nodes() -> N
 
 
 def list_existing(url: str, name: str) -> list[str]:
-    """Return `name` if a node has this database, and ROLE if the node has this role."""
+    """Return which of these a node has: the database `name` and the role ROLE."""
     with psycopg.connect(url, autocommit=True) as plain:
         rows = plain.execute(
             "SELECT datname FROM pg_database WHERE datname = %(name)s"

@@ -1,8 +1,8 @@
 """A short form of `python -m tests.citus.faults`.
 
-ANNALS_TEST_CITUS_STOP is a command line that ends a node as a crash does, and
-ANNALS_TEST_CITUS_START one that starts it. Both have {host} and {port}. ANNALS_TEST_CITUS_THIRD is
-HOST:PORT of a node that has not joined the cluster.
+ANNALS_TEST_CITUS_STOP is a command line that ends a node as a crash does. ANNALS_TEST_CITUS_START
+is a command line that starts the node. Both contain the placeholders {host} and {port}.
+ANNALS_TEST_CITUS_THIRD is HOST:PORT of a node that has not joined the cluster.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Tables on a cluster of an earlier release, which did not know blocks."""
+"""On a cluster, a table that an earlier release created without block columns gets them."""
 
 from history.kinds.entities import get_root
 from history.store import kind_tables

@@ -183,11 +183,11 @@ def test_pack_fails_when_rows_of_the_day_change_before_its_table_is_replaced(
 
 
 @pytest.mark.parametrize(("holder", "seconds"), [("page", 0.3), ("vacuum of TOAST", 1)])
-def test_swap_of_packed_table_waits_for_session_that_reads_a_page_or_vacuums(
+def test_swap_of_packed_table_waits_for_session_that_reads_table_or_vacuums(
     citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch, holder: str, seconds: float
 ) -> None:
-    """The swap must succeed in its first attempt. A page takes longer than a short lock timeout,
-    and PostgreSQL cancels an autovacuum only after a second."""
+    """The swap must succeed in its first attempt. Reading a page of a timeline can take longer than
+    a short lock timeout, and PostgreSQL cancels an autovacuum only after a second."""
     fill(plain)
     before = read_rows(plain, ROOT)
     node, query = 0, f"SELECT count(*) FROM {ROOT.table}"

@@ -56,7 +56,7 @@ def day(citus: Citus) -> list[CanonicalRow]:
 
 
 def kill_when_filled(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """Let the packing call `kill` after it filled the new table, before it checks the rows."""
+    """Patch `pack` and `unpack` to call `kill` after filling, before checking the new table."""
     write_rows = packing.DayRewrite._write_rows
 
     def write_and_kill(self: Any, *arguments: Any, **options: Any) -> bytes:
@@ -68,7 +68,7 @@ def kill_when_filled(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_before_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """Let the packing call `kill` just before the swap, when writers are locked out."""
+    """Patch `pack` and `unpack` to call `kill` before the swap, when writers are locked out."""
     digest_keys = cluster_swap.digest_keys
     digests = []
 
@@ -82,7 +82,7 @@ def kill_before_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_in_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """Let the packing call `kill` when the old table is dropped and the new one is renamed."""
+    """Patch `pack` and `unpack` to call `kill` after the new table got the old table's name."""
     rename_indexes = days._rename_indexes
 
     def kill_and_rename(*arguments: Any) -> None:
@@ -93,7 +93,7 @@ def kill_in_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_before_commit(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """Let the packing call `kill` after the swap of the tables, before its commit."""
+    """Patch `pack` and `unpack` to call `kill` after the swap, before the commit of the swap."""
     note_form = packing.DayRewrite._note_form
 
     def note_and_kill(*arguments: Any) -> None:
@@ -134,10 +134,10 @@ def test_pack_and_unpack_change_nothing_when_a_worker_dies(
 def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
     hanging: str, citus: Citus, nodes: Nodes, day: list[CanonicalRow]
 ) -> None:
-    """The coordinator is killed after the workers have prepared the swap.
+    """The commit of the swap hangs on the node `hanging`. Then the coordinator is killed.
 
-    If a worker hangs in the commit, the coordinator has not recorded the commit yet. If the
-    coordinator hangs, it has recorded the commit.
+    If a worker hangs, the coordinator has not recorded the commit, so the day stays unchanged. If
+    the coordinator hangs, it has recorded the commit, so the day is packed.
     """
     node = nodes.coordinator if hanging == "coordinator" else nodes.list_workers()[-1]
     packing_connection = citus.connect()

@@ -46,7 +46,7 @@ class RecordedStatement(NamedTuple):
 def record_statements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Callable[[], object]], list[RecordedStatement]]:
-    """A function that makes a call and returns the statements on distributed tables it executed."""
+    """A function that makes a call, and returns its statements on distributed tables."""
 
     def listen(call: Callable[[], object]) -> list[RecordedStatement]:
         statements: list[RecordedStatement] = []

@@ -43,9 +43,9 @@ class WholeRunFixtures:
     @pytest.fixture(autouse=True)
     @classmethod
     def unmark_search_key(cls, django_db_setup: None) -> Iterator[None]:  # noqa: ARG003
-        """After each test, delete the mark that the table search_key has all children.
+        """After each test, delete the row of django_migrations that says that children are indexed.
 
-        Tests store versions with SQL, which adds no children to search_key.
+        Tests store versions with SQL, which does not add children to the table search_key.
         """
         url = settings.ANNALS.database_url
         yield

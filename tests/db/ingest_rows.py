@@ -31,7 +31,7 @@ def create_ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
 
 
 def create_quarantined(**fields: Any) -> Quarantined:
-    """Create a message in quarantine: of the topic of applications, with an invalid `updatedAt`.
+    """Create a quarantined message of the topic of applications, with an invalid `updatedAt`.
 
     Args:
         fields: Values of columns that replace the default values.

@@ -39,7 +39,7 @@ SOURCES = (SOURCE, TWIN_SOURCE, CHILD_SOURCE)
 
 @dataclass
 class Ingested:
-    """A writer that has claimed the topic partitions SOURCES.
+    """A writer that has claimed the topic partitions in SOURCES.
 
     They are partition 0 of the topic of applications, of the migration twin of this topic, and of
     the topic of a child kind.
@@ -102,7 +102,7 @@ class Ingested:
         return self.writer.write(batch, self.claims, {})
 
     def claim(self) -> dict[TopicPartition, Claim]:
-        """Claim the topic partitions SOURCES again."""
+        """Claim the topic partitions in SOURCES again."""
         self.claims = claim_all()
         return self.claims
 

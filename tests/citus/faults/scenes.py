@@ -215,7 +215,7 @@ class Scenes:
 
 @contextmanager
 def _create_database(stand: ClusterStand, third: Address) -> Iterator[None]:
-    """Create the test's database on a node outside the cluster until the `with` block ends."""
+    """Create the test's database on a node outside the cluster. Drop it after the `with` block."""
     url, name = stand.nodes.get_url(third), psycopg.conninfo.conninfo_to_dict(stand.database.url)
     admin = psycopg.conninfo.make_conninfo(url, dbname="postgres")
     with psycopg.connect(admin, autocommit=True) as plain:

@@ -54,7 +54,7 @@ class ApiWatcher:
     _needs: dict[str, set[Address]] = field(default_factory=dict)
 
     def locate_shards(self) -> None:
-        """Find the nodes that the answer of each API address needs. Call it when shards move."""
+        """Find the nodes that store the data for each API address. Call it after shards moved."""
         rows = [(path, *needed) for path, needed in list_paths().items()]
         columns = [list(column) for column in zip(*rows, strict=True)]
         needs: dict[str, set[Address]] = defaultdict(set)

@@ -37,7 +37,10 @@ SELECT citus_update_node(nodeid, %s, %s) FROM pg_dist_node WHERE nodename = %s A
 
 @dataclass
 class WorkerScenes(Scenes):
-    """The scenes of `Scenes`, and three more scenes in which a worker dies or is replaced."""
+    """The scenes of class Scenes, and three more scenes in which a worker dies or is replaced.
+
+    A scene makes a fault under load, and then checks that no message is lost or stored twice.
+    """
 
     last: ExitStack = field(default_factory=ExitStack)  # cleans up after the last scene
 
@@ -96,8 +99,8 @@ class WorkerScenes(Scenes):
     def _kill_in_commit_of_consumer(self, node: Address) -> None:
         """Kill `node`, the worker to which the consumer is connected, in the middle of a commit.
 
-        The consumer's transaction stays prepared on the coordinator and locks rows of the ledger,
-        so a consumer that is connected to the coordinator cannot write.
+        The transaction of this consumer stays prepared on the coordinator and locks rows of the
+        ledger, so a second consumer, connected to the coordinator, cannot write.
         """
         stand, nodes = self.stand, self.stand.nodes
         stand.wait_for_progress()
@@ -198,7 +201,7 @@ def _list_gids(plain: psycopg.Connection[Any], prefix: str) -> list[str]:
 
 
 def collect_worker_scenes(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
-    """Return the methods of this module that run a scene, by the names that `--scene` accepts."""
+    """Return the methods that WorkerScenes adds to Scenes, by the names that `--scene` accepts."""
     return {
         "commit": scenes.kill_in_a_commit,
         "on-worker": scenes.connect_consumer_to_worker,
