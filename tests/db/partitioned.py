@@ -88,7 +88,7 @@ def transactional_db(
 
 @pytest.fixture
 def tables(transactional_db: None) -> None:
-    """Provide the tables of versions without any partition, before and after the test."""
+    """Drop all partitions of the tables of versions, before and after the test."""
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def make_policy(
 def execute_plans(
     policy: PartitionPolicy, archiver: Archiver | None = None, accept_changed: date | None = None
 ) -> StepResult:
-    """Create, archive and drop the days of the tables of versions, like a night.
+    """Create, archive and drop the days of the tables of versions, as `partitions maintain` does.
 
     Args:
         accept_changed: A day that may be dropped although the rows differ from the seal.
@@ -187,7 +187,7 @@ def execute_plans(
 
 
 def pack_finished_days(today: date) -> StepResult:
-    """Pack the days that are due to be packed on `today`, like a night."""
+    """Pack the days that are due to be packed on `today`, as `partitions maintain` does."""
     policy = PartitionPolicy(Window(today, today), today)
     with hold_run_lock():
         context = nightly.NightContext(now=NOW, policy=policy)
@@ -260,7 +260,7 @@ def record_topic_as_read(topic: str, **fields: Any) -> None:
     The brokers confirmed the end offset just now.
 
     Args:
-        fields: Columns of the row with different values.
+        fields: Values of columns that replace the default values.
     """
     create_ledger_row(topic, **{"end_known_at": clock.now(), **fields})
 

@@ -1,4 +1,4 @@
-"""A separate process for steps of a test, with environment variables that can declare kinds.
+"""Steps of a test that run in a separate process, so that the test can set environment variables.
 
 `python -m tests.db.steps` reads a JSON list of steps and prints a JSON list of their results:
 ["command", WORD..]: exit code and output

@@ -35,7 +35,7 @@ DAY = clock.now().date() - timedelta(days=4)
 def record_answer_of_brokers(
     present_topics: Sequence[str], absent: Sequence[str], age: float = 0
 ) -> None:
-    """Record which topics exist, as if the brokers had told a consumer `age` seconds ago."""
+    """Record which topics exist, as if the brokers had answered a consumer `age` seconds ago."""
     with open_connection() as plain:
         ledger.record_topics(plain, present_topics, absent, time.monotonic() - age)
 
@@ -72,7 +72,7 @@ def test_days_are_not_held_and_store_is_complete_to_now_when_migration_topics_do
     ] == {(): 0}
 
 
-def test_days_are_held_and_store_is_complete_only_to_a_past_day_when_brokers_answered_long_ago(
+def test_days_are_held_and_complete_to_is_over_a_day_old_when_last_answer_of_brokers_is_old(
     live_topics_as_read: None,
 ) -> None:
     record_answer_of_brokers(LIVE, MIGRATION, age=2 * 86_400)

@@ -79,7 +79,9 @@ def test_filter_counts_only_valid_conditions(documents: Store, support: Client) 
     assert set(re.findall(r'id="v(\d+)"', page)) == {"0"}
 
 
-def test_filter_of_next_page_has_only_valid_conditions(store: Store, support: Client) -> None:
+def test_link_to_next_page_leaves_out_invalid_filter_conditions(
+    store: Store, support: Client
+) -> None:
     for number in range(60):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}?type=FOO&path=/n").content.decode()
@@ -207,7 +209,7 @@ def test_filter_that_ends_before_retention_shows_from_which_day_versions_are_kep
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_author_and_service_of_a_version_link_to_timeline_filtered_by_them(
+def test_author_and_service_on_a_card_are_links_to_the_filtered_timeline(
     named_versions: Store, support: Client, address: str
 ) -> None:
     named_versions.add("A1", 3, {"rate": "9.5", "stage": "x"}, 3, author=None)

@@ -24,8 +24,8 @@ LATER = "Came later: Participant Иванов Пётр"
 def changing_application(store: Store) -> Store:
     """Store an application that changes over 25 minutes.
 
-    Its rate changes at the minutes 0, 10 and 20. R1 is created at 5 and deleted at 15. R2 is
-    created at 25.
+    The rate changes at the minutes 0, 10 and 20. The child R1 is created at minute 5 and deleted at
+    minute 15. The child R2 is created at minute 25.
     """
     for version in range(3):
         store.add("A1", version, {"rate": f"{version + 1}.5"}, 10 * version)

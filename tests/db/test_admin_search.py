@@ -103,7 +103,7 @@ def test_search_offers_matches_that_are_spelled_differently(
 
 
 @pytest.mark.parametrize("form, typed", [("NFC", "NFD"), ("NFD", "NFC")])
-def test_search_offers_id_in_a_different_unicode_form(
+def test_search_offers_stored_id_that_differs_from_entered_id_only_in_unicode_form(
     form: str, typed: str, documents: Store, support: Client
 ) -> None:
     id = unicodedata.normalize(form, "заявка-й")
@@ -112,7 +112,7 @@ def test_search_offers_id_in_a_different_unicode_form(
     assert "Found with another spelling: " in read_text(page)
 
 
-def test_search_for_several_texts_offers_matches_that_are_spelled_differently(
+def test_search_for_several_texts_offers_values_that_differ_from_a_text_only_in_spelling(
     documents: Store, support: Client
 ) -> None:
     store_client_number("77-AB", "R1")

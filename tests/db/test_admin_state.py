@@ -140,7 +140,7 @@ def test_heading_shows_highest_version_number_when_a_producer_clock_was_fast(
     assert "version 2 ·" in page
 
 
-def test_timeline_link_compares_with_version_of_highest_number_when_producer_clock_was_fast(
+def test_timeline_links_to_comparison_with_highest_number_when_producer_clock_was_fast(
     document_of_fast_clock: Store, support: Client
 ) -> None:
     page = support.get(A1).content.decode()

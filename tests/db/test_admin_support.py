@@ -308,7 +308,7 @@ def test_export_of_timeline_has_what_the_page_shows(documents: Store, support: C
     assert result["changes"][0]["Became"] == "17.9\N{NO-BREAK SPACE}%"
 
 
-def test_note_for_client_describes_changes_in_plain_words(
+def test_timeline_exported_as_note_for_bank_client_describes_changes_in_plain_words(
     documents: Store, support: Client
 ) -> None:
     support.cookies["annals_zone"] = "moscow"
@@ -347,7 +347,7 @@ def test_login_in_a_field_is_shown_as_full_name_when_form_of_the_label_is_person
     assert "12:03" not in note  # the note does not even say that these fields changed
 
 
-def test_note_for_client_describes_added_and_removed_list_items(
+def test_timeline_exported_as_note_for_bank_client_describes_added_and_removed_list_items(
     store: Store, support: Client
 ) -> None:
     long = "Клиент просит перенести сделку на неделю, потому что его нет в городе"
@@ -431,7 +431,7 @@ def test_export_says_where_versions_are_missing(store: Store, support: Client) -
             assert gap in book.read("xl/sharedStrings.xml").decode()
 
 
-def test_note_for_client_hides_iso_dates_and_mask_tokens(
+def test_timeline_exported_as_note_for_bank_client_hides_iso_dates_and_mask_tokens(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upto = datetime(2026, 11, 26, 22, 3, 5, tzinfo=UTC)

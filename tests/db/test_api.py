@@ -224,7 +224,7 @@ def test_version_is_answered_with_304_when_client_has_it_already(
     assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
 
 
-def test_etag_of_version_depends_on_tz_and_include_and_language_and_full_names_of_logins(
+def test_etag_of_version_depends_on_language_and_full_names_and_parameters_tz_and_include(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     def get_tag(query: str = "", **headers: str) -> str:

@@ -124,8 +124,8 @@ def test_components_of_openapi_document_have_expected_names(openapi_document: An
     }
 
 
-def test_class_version_at_answer_has_time_and_then_the_fields_of_version_members() -> None:
-    """VersionAtAnswer does not inherit the fields, because inherited fields come before `time`."""
+def test_answer_for_a_moment_has_time_before_the_fields_of_the_version() -> None:
+    """VersionAtAnswer repeats the fields of VersionMembers: inherited ones would precede `time`."""
     members = VersionAtAnswer.__struct_fields__
     assert members[0] == "time"
     assert (

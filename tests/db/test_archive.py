@@ -267,7 +267,7 @@ def with_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[]
     return change
 
 
-def test_days_archived_by_maintain_can_be_restored_released_and_forgotten_by_command(
+def test_partitions_commands_restore_release_and_forget_accept_days_archived_by_maintain(
     with_archive: Callable[[], None],
 ) -> None:
     old = datetime.now(UTC).date() - timedelta(days=6)

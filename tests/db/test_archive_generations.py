@@ -179,7 +179,7 @@ class KilledRunError(BaseException):
 
 
 class FragileArchiveStore(ArchiveStore):
-    """An archive store that makes `changes` changes, and then raises KilledRunError."""
+    """An archive store that raises KilledRunError after `changes` writes or deletions of files."""
 
     def __init__(self, url: str, changes: int) -> None:
         super().__init__(url)

@@ -116,7 +116,7 @@ def list_ids(table: str = NAME) -> list[str]:
         return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
-def test_maintain_refuses_archived_day_that_annals_did_not_record(
+def test_maintain_does_not_drop_day_when_annals_did_not_record_the_archived_files(
     store: ArchiveStore, plain: Connection
 ) -> None:
     write_unrecorded_day(store, "forged")
@@ -128,7 +128,9 @@ def test_maintain_refuses_archived_day_that_annals_did_not_record(
     assert not ArchivedDay.objects.exists()
 
 
-def test_maintain_refuses_archived_day_to_which_somebody_added_a_row(store: ArchiveStore) -> None:
+def test_maintain_does_not_drop_day_when_somebody_added_a_row_to_the_archived_files(
+    store: ArchiveStore,
+) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
     recorded = ArchivedDay.objects.get()
     write_unrecorded_day(store, "forged")  # now in the archive, but not recorded in the database
@@ -180,7 +182,7 @@ def test_partitions_adopt_command_accepts_archived_rows_unknown_to_the_restored_
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
-def test_day_is_not_dropped_when_rows_are_forged_but_manifest_has_digest_of_real_rows(
+def test_day_is_not_dropped_when_archive_has_forged_rows_and_manifest_has_digest_of_real_rows(
     store: ArchiveStore, is_recorded: bool
 ) -> None:
     """Somebody who knows the real rows can compute the digest of these rows."""

@@ -147,7 +147,7 @@ def test_journal_entry_of_changes_call_has_path_and_default_span(
     assert expected == set(entry.query.partition("?")[2].split("&"))
 
 
-def test_changes_answer_gives_number_of_missing_versions_right_before_the_versions_on_the_page(
+def test_changes_answer_counts_missing_versions_directly_before_each_version_on_the_page(
     store: Store, auditor: Client
 ) -> None:
     for number in (0, 3, 4):

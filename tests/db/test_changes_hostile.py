@@ -112,7 +112,8 @@ OTHER_WORDS = {
 def ask_raw(store: Store) -> Iterator[Callable[[str], tuple[int, dict[str, str], bytes]]]:
     """Yield a function that sends any query string as a login with the role auditor.
 
-    The function calls the WSGI handler directly, because Django's test client changes such texts.
+    The function calls the WSGI handler directly, because Django's test client would change a query
+    string that is not valid.
     """
     add_application_of_two_people(store)
     client = Client()

@@ -102,7 +102,7 @@ def test_filter_says_so_when_a_service_is_entered_as_person_or_a_person_as_servi
     )
 
 
-def test_journal_entry_of_changes_page_has_login_of_author_and_utc_moments_and_path_without_values(
+def test_journal_entry_of_changes_page_has_author_as_login_times_in_utc_and_path_without_values(
     application_of_two_people: Store, support: Client
 ) -> None:
     open_page(
@@ -251,7 +251,7 @@ def read_head(answer: HttpResponse) -> dict[str, str]:
     return dict(json.loads(answer.content)["about"])
 
 
-def test_filter_chips_and_links_and_files_have_moments_when_span_is_given_in_words(
+def test_span_given_in_words_becomes_exact_moments_in_filter_chips_links_and_exported_files(
     application_of_two_people: Store, support: Client, fixed_clock: datetime
 ) -> None:
     query = {"author": "m.ivanov", "from": "last Tuesday", "to": "Wednesday 10:00"}
@@ -322,7 +322,7 @@ def test_page_and_file_without_changes_show_the_span_that_was_read(
     assert "Looked at: 20" in open_page(support, "changes/", author="m.ivanov")
 
 
-def test_changes_page_reports_unknown_time_zone_at_both_ends_of_the_span(
+def test_changes_page_marks_both_from_and_before_as_wrong_when_time_zone_is_unknown(
     store: Store, support: Client
 ) -> None:
     page = open_page(support, "changes/", **{**MOSCOW, "tz": "Mars/Olympus"})

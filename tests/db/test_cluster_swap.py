@@ -38,7 +38,7 @@ def chain_queries(readers: list[Connection], *queries: str) -> Generator[int]:
     return chain_streams(readers, (stream_values(reader, query) for reader, query in pairs))
 
 
-def test_values_of_chained_queries_come_in_order_of_the_queries(readers: list[Connection]) -> None:
+def test_chain_streams_yields_values_in_order_of_the_queries(readers: list[Connection]) -> None:
     queries = [f"SELECT generate_series({first}, {first + 4_999})" for first in (0, 5_000, 10_000)]
     empty = "SELECT 1 WHERE false"
     chained = chain_queries(readers, queries[0], empty, *queries[1:], empty)
@@ -46,7 +46,7 @@ def test_values_of_chained_queries_come_in_order_of_the_queries(readers: list[Co
     assert list(chain_queries(readers)) == []
 
 
-def test_error_of_later_query_is_raised_after_values_of_earlier_queries(
+def test_values_of_earlier_queries_are_yielded_before_error_of_later_query_is_raised(
     readers: list[Connection],
 ) -> None:
     values = chain_queries(readers, "SELECT generate_series(1, 3)", "SELECT 1 / 0")

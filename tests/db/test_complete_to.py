@@ -1,4 +1,5 @@
-"""The confirmed end offsets of all topic partitions give the moment of completeness."""
+"""Annals computes `completeTo`, the moment up to which everything was read, from the end offsets
+that the brokers confirmed for all topic partitions."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The consumer's session in PostgreSQL does not depend on defaults of the database login."""
+"""The consumer's session in PostgreSQL does not depend on default settings of the database role."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ SETTINGS = {
 
 @pytest.fixture
 def login_settings(db: None) -> Iterator[None]:
-    """Set the defaults SETTINGS for the database login of the tests, by ALTER ROLE."""
+    """Make SETTINGS the default settings of the database role of the tests, by ALTER ROLE."""
     [row] = query("SELECT current_user AS login, current_database() AS database")
     names = {name: sql.Identifier(text) for name, text in row.items()}
 
@@ -43,7 +43,9 @@ def login_settings(db: None) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("login_settings")
-def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Ingested) -> None:
+def test_text_is_stored_unchanged_when_client_encoding_of_database_role_is_not_utf8(
+    ingested: Ingested,
+) -> None:
     ingested.write(make_value(author="Прыгунов", data={"type": "Квартира"}))
     [row] = list_rows()
     assert row["author"] == "Прыгунов"
@@ -51,7 +53,7 @@ def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Inge
 
 
 @pytest.mark.usefixtures("login_settings")
-def test_session_of_consumer_overrides_settings_of_its_login() -> None:
+def test_session_of_consumer_overrides_default_settings_of_database_role() -> None:
     """A time limit would make the consumer repeat a slow batch for ever. A writer that waited for
     the lock of a day sees only under `read committed` that the day is being sealed."""
     expected = {

@@ -124,8 +124,8 @@ def flip_names(plain: Connection, id: str = "A1", day: date = DAY) -> None:
 def list_flips(value: Any) -> list[Any]:
     """Return damaged variants of the value of a column.
 
-    In each variant one bit is flipped. The last variant of a list is None. The only variant of None
-    is a text.
+    In each variant one bit is flipped. If the value is a list, the last variant is None instead. If
+    the value is None, the only variant is a text.
     """
     if value is None:
         return ["somebody"]
@@ -133,7 +133,10 @@ def list_flips(value: Any) -> list[Any]:
 
 
 def _moments(value: datetime) -> Iterator[datetime]:
-    """Yield variants of the moment on the same day. A different day has a different partition."""
+    """Yield moments of the same day that differ from `value` in one bit.
+
+    A moment of a different day would belong to a different partition of the table.
+    """
     for bit in range(36):
         micros = int((value - queries.EPOCH) / timedelta(microseconds=1)) ^ 1 << bit
         moment = queries.EPOCH + timedelta(microseconds=micros)

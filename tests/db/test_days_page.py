@@ -194,7 +194,7 @@ def test_reason_why_day_is_held_is_in_language_of_page(
         assert message in translate_all(reasons)
 
 
-def test_stored_reason_stays_english_when_explanation_is_unknown_or_of_different_reason() -> None:
+def test_stored_reason_stays_english_when_explanation_is_unknown_or_does_not_match_reason() -> None:
     stored = Explanation(Code.BAD_IN_A_ROW, n=3).to_json()
     with translation.override("ru"):
         assert translate_stored("3 bad messages in a row", stored) == "плохих сообщений подряд: 3"

@@ -41,7 +41,7 @@ def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_settings(settings: Settings, **values: str) -> None:
-    """Set the settings of Annals that these environment variables give."""
+    """Set the settings of Annals as if the environment variables were `values`."""
     settings.ANNALS = env.read_settings(values)
     settings.KAFKA = {"bootstrap.servers": values.get("KAFKA_BOOTSTRAP_SERVERS", "")}
     settings.OIDC_PROVIDERS = ()
@@ -63,7 +63,7 @@ def use_production_settings(settings: Settings) -> None:
 
 @pytest.fixture
 def embedded_home() -> Iterator[Path]:
-    """Yield a folder that the operating system's user of the PostgreSQL server can open.
+    """Yield a folder that the operating system user who runs the PostgreSQL server can open.
 
     If root runs the tests, only root can open tmp_path.
     """

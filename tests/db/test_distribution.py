@@ -47,7 +47,7 @@ def test_database_is_asked_only_once_whether_it_is_distributed(
         other_session.rollback()
 
 
-def test_is_distributed_returns_cached_answer(
+def test_answer_whether_database_is_distributed_comes_from_cache(
     plain: psycopg.Connection[object],
 ) -> None:
     distribution._answers_by_database[distribution._identify_database(plain)] = True

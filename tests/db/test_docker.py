@@ -102,7 +102,7 @@ def test_compose_mounts_only_existing_files() -> None:
     assert [folder for folder in folders if not (DOCKER / folder).is_dir()] == []
 
 
-def test_image_copies_existing_files_and_runs_without_root() -> None:
+def test_dockerfile_copies_only_existing_files_and_image_runs_without_root() -> None:
     text = (DOCKER / "Dockerfile").read_text()
     lines = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
     copied = [path for line in lines for path in line.split()]

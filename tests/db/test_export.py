@@ -88,7 +88,7 @@ def fill(*of: date) -> None:
 
 @pytest.fixture
 def filled(tables: None) -> None:
-    """Store versions of applications on the days -5 and -3, and none on the day -4."""
+    """Store versions of applications on the days TODAY - 5 and TODAY - 3, but not TODAY - 4."""
     fill(FIRST, LAST)
 
 

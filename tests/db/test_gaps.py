@@ -276,7 +276,7 @@ def test_two_concurrent_gap_runs_read_each_day_once(committed: Store) -> None:
 
 
 @pytest.mark.parametrize("ahead", [85, 200])
-def test_one_run_with_a_later_window_does_not_make_version_gaps_wrong(
+def test_next_run_of_gaps_finds_version_gaps_again_after_a_run_with_a_later_window(
     committed: Store, ahead: int
 ) -> None:
     """A window can be too late for one run if the clock is ahead or retention is set shorter."""

@@ -45,7 +45,7 @@ NAME = days.build_partition_name(TABLE, OLD)
 
 @pytest.fixture(autouse=True)
 def writer(transactional_db: None, ingested: Ingested, plain: Connection) -> Ingested:
-    """Seal the day OLD, and return a writer that has stored three rows of this day."""
+    """Store three rows in the day OLD, then seal the day, and return the writer of the rows."""
     ingested.write(make_old_message("a"), make_old_message("b"), make_old_message("c"))
     seal_day(plain, ROOT, OLD)
     return ingested
@@ -94,7 +94,7 @@ def test_late_row_is_noted_with_its_message_and_verify_finds_no_fault(writer: In
     assert (code, "1 day read, 0 differ, 1 late row" in out) == (0, True)
 
 
-def test_verify_reports_late_row_without_message(writer: Ingested) -> None:
+def test_verify_reports_row_that_no_message_brought(writer: Ingested) -> None:
     writer.write(make_old_message("late"))
     execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -250,7 +250,7 @@ def test_row_that_is_written_while_its_day_is_sealed_is_noted(
     assert (verify_day().fault, verify_day().late) == (None, 0 if inside else 1)
 
 
-def test_day_is_sealed_by_next_run_when_a_writing_transaction_stays_open(
+def test_seal_command_fails_while_a_transaction_writes_and_seals_day_after_transaction_ends(
     unsealed_writer: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.1)

@@ -406,7 +406,7 @@ def fetch_feed_page(
 ) -> Callable[..., Any]:
     """Return a function that requests a page of a feed, with keyword arguments as query parameters.
 
-    The store reports that it is complete up to an hour after T0.
+    The store reports that it is complete up to the moment one hour after T0.
     """
     state = replace(complete_to.read_completeness(ENTITIES), complete_to=minute(60))
     monkeypatch.setattr(complete_to, "read_completeness", lambda _: state)

@@ -327,8 +327,8 @@ def run_probe(ahead: str, claim: Claim) -> int | None:
         ahead: The next messages: good (.), bad (x) or expired (e).
 
     Returns:
-        The offset before which bad messages do not halt the topic partition again, or None if the
-        topic partition stays halted.
+        The offset from which on bad messages can halt the resumed topic partition again, or None
+        if the topic partition stays halted.
     """
     bodies = {".": make_value(), "x": b"bad", "e": EXPIRED}
     present: list[KafkaMessage] = [

@@ -88,7 +88,7 @@ def test_truncated_partition_log_is_read_from_its_start_once(
     ]
 
 
-def test_claim_has_identity_of_last_read_message_while_broker_has_the_message(
+def test_claiming_topic_partition_returns_identity_of_last_read_message_if_broker_still_has_it(
     plain_connection: psycopg.Connection,
 ) -> None:
     claim = ledger.claim_partition(plain_connection, SOURCE, 0)

@@ -160,9 +160,9 @@ def test_completeness_page_shows_loss_forecast(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_only_current_owner_of_partition_records_its_forecast() -> None:
-    """A forecast of an earlier owner changes nothing. If no reading rate was measured, the stored
-    rate stays."""
+def test_forecast_of_loss_is_recorded_only_by_current_owner_of_topic_partition() -> None:
+    """The forecast says when the brokers will delete unread messages. A forecast without a measured
+    reading rate leaves the stored reading rate unchanged."""
     source = TopicPartition(TOPICS[0], "t", 0)
     with open_connection("annals-test") as plain:
         old = ledger.claim_partition(plain, source, 0)

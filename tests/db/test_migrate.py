@@ -146,7 +146,9 @@ def test_migrate_tries_again_until_lock_is_free() -> None:
     assert is_applied(WITH_A_LOCK)
 
 
-def test_migrate_ends_statement_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_command_fails_when_statement_of_a_migration_exceeds_statement_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def sleep_in_database(*_: object, **__: object) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(60)")

@@ -56,7 +56,10 @@ OLD = NOW - timedelta(days=5)
 
 @pytest.fixture
 def store_with_nul(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Store versions 0 and 1 of A1, both with NUL and five days apart, and configure an archive."""
+    """Store versions 0 and 1 of A1, five days apart, and configure an archive.
+
+    The snapshots of both versions contain a NUL character.
+    """
     with connect_plainly() as plain:
         for version, (moment, data) in enumerate(((OLD, NUL), (NOW, {**NUL, "a": "\0"}))):
             days.create_partition(plain, ROOT.table, moment.date())

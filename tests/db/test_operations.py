@@ -149,7 +149,7 @@ def test_problems_are_listed_worst_first_and_name_affected_partitions(settings: 
 
 
 @pytest.mark.parametrize(
-    ("seen", "earlier", "alert", "page"),
+    ("consumer_age", "broker_age", "alert", "page"),
     [
         (55, 65, None, False),  # the brokers were asked shortly before the consumer ended
         (65, 75, "AnnalsConsumerSilent", False),
@@ -159,22 +159,24 @@ def test_problems_are_listed_worst_first_and_name_affected_partitions(settings: 
     ],
 )
 def test_silent_consumers_and_silent_brokers_are_different_problems(
-    seen: int, earlier: int, alert: str | None, page: bool
+    consumer_age: int, broker_age: int, alert: str | None, page: bool
 ) -> None:
-    """`seen` is the number of seconds since a consumer wrote, `earlier` since the brokers confirmed
-    the end offsets. Silence is a problem after one minute, and has the severity `page` after
-    five."""
+    """A consumer wrote `consumer_age` seconds ago. The brokers confirmed the end offsets
+    `broker_age` seconds ago. Silence is a problem after one minute, and has the severity `page`
+    after five minutes."""
     now = clock.now()
     values = [
         make_gauge(
             f"annals_store_{name}_timestamp_seconds", now.timestamp() - age - n, t=TOPIC, n=str(n)
         )
-        for name, age in (("seen", seen), ("end_known", earlier))
+        for name, age in (("seen", consumer_age), ("end_known", broker_age))
         for n in (2, 3)
     ]
     actual = find_problems(collect_values(values), ())
     assert [(item.alert, item.page) for item in actual] == ([(alert, page)] if alert else [])
-    since = now - timedelta(seconds=2 + (seen if alert == "AnnalsConsumerSilent" else earlier))
+    since = now - timedelta(
+        seconds=2 + (consumer_age if alert == "AnnalsConsumerSilent" else broker_age)
+    )
     assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in entry.affected[0] for entry in actual)
 
 

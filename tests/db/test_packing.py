@@ -213,7 +213,7 @@ def test_pack_keeps_row_that_is_inserted_while_the_day_is_packed(
 
 
 @pytest.mark.parametrize("where", ["block", "table"])
-def test_pack_is_refused_when_versions_of_the_new_table_differ(
+def test_pack_fails_and_keeps_old_table_when_versions_of_new_table_differ_from_old_table(
     where: str, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     pack = codec.BlockPacker.pack_block

@@ -183,7 +183,7 @@ def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connec
 
 
 @pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
-def test_row_that_repair_set_aside_is_deleted_with_its_day(
+def test_row_that_repair_command_moved_to_doubled_version_table_is_deleted_with_the_day(
     doubled_day: Ingested, plain: Connection
 ) -> None:
     run_partitions("repair", str(OLD), "--entity", ROOT.name)
@@ -192,7 +192,7 @@ def test_row_that_repair_set_aside_is_deleted_with_its_day(
     assert DoubledVersion.objects.count() == 0
 
 
-def test_message_for_version_in_packed_day_counts_as_repeated_or_divergent(
+def test_message_for_version_in_packed_day_is_repeated_if_equal_and_quarantined_if_different(
     tables: None, ingested: Ingested, plain: Connection
 ) -> None:
     ingested.write(*FIRST)

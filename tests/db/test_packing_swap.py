@@ -487,7 +487,7 @@ def test_packing_of_busy_day_is_tried_again_after_other_days(
 def test_packed_day_refuses_second_row_of_a_version(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """A block has the version. The error names the primary key of the partition of the table."""
+    """The version is in a block. The error names the primary key of the table of the day."""
     pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)

@@ -132,7 +132,10 @@ def check_tokens_lead_on(timeline_pages: Sequence[TimelinePage]) -> None:
 
 
 def list_versions(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
-    """Return the versions on all pages, without values that depend on the limits of a page."""
+    """Return the versions on all pages, with `listed_count` and `answer_bytes` set to 0.
+
+    The values of these two fields depend on the limits of a page.
+    """
     versions = (version for page in timeline_pages for version in page.versions)
     return [
         msgspec.structs.replace(version, listed_count=0, answer_bytes=0) for version in versions
@@ -430,7 +433,7 @@ def test_state_of_application_at_moment_omits_snapshots_beyond_the_budget(
     assert all("entity" in item for item in whole["children"]["participant-role"])
 
 
-def test_children_without_version_at_moment_are_read_in_batches_within_budget(
+def test_children_without_version_at_moment_are_all_listed_when_read_in_several_queries(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 3, {"text": "a" * 900}, 0)

@@ -166,7 +166,7 @@ def test_connection_lost_while_archiving_one_day_does_not_stop_other_days(
                 plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
         def archive_rest(self, plain: days.Connection, table: str, of: date) -> None:
-            """Do nothing: no day gets rows after the call of `archive`."""
+            """Do nothing: this test stores no rows after the call of `archive`."""
 
     for table in TABLES[:2]:
         for number in (-6, -5, -4):

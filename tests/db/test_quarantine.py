@@ -124,7 +124,7 @@ def test_first_reason_is_kept_when_retry_fails_for_a_different_reason(
     assert json.loads(command("list", "--ids", "--json"))[0]["first_reason"] == "bad_data"
 
 
-def test_retry_keeps_kind_id_and_version_of_message_when_kind_is_no_longer_declared(
+def test_retry_keeps_kind_and_id_and_version_of_message_when_kind_is_no_longer_declared(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))

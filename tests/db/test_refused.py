@@ -53,7 +53,7 @@ ROLE_SOURCE = TopicPartition(PARTICIPANT_TOPIC, "id-of-participants", 0)
 
 @contextmanager
 def refuse_rows(table: str, column: str, code: str) -> Iterator[None]:
-    """Let a trigger refuse rows with the text "refused" in `column`, with the SQLSTATE `code`."""
+    """Let a trigger raise the SQLSTATE `code` for rows with the text "refused" in `column`."""
     with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -263,7 +263,7 @@ def test_first_good_row_of_a_version_is_stored_when_batch_has_many_bad_rows(
     ingested: Ingested,
 ) -> None:
     """A later row of a version counts as repeated if it equals the first good row, and is
-    quarantined if it differs. For the version of x, the row that is already stored is the first."""
+    quarantined if it differs. The first good row of the document x is stored before the batch."""
     ingested.write(make_value(id="x"))
     other_row = make_value(id="a", author="other")
     ingested.write(

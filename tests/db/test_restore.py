@@ -59,7 +59,7 @@ def list_ids(plain: Connection, table: str = TABLE) -> list[str]:
 
 
 def list_tables_of_day(plain: Connection) -> list[str]:
-    """Return the names of all tables of the day, also of unfinished ones."""
+    """Return the names of all tables of the day, including tables of an unfinished restore."""
     rows = plain.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"{NAME}%"]
     )
@@ -93,7 +93,8 @@ def test_restore_keeps_row_of_transaction_that_commits_during_restore(store: Arc
 def test_restore_does_not_block_writers_or_readers_while_it_loads_rows(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The writer creates the day that is being restored, and inserts into it."""
+    """The restore loads rows into a new table. Meanwhile a writer creates the partition of the same
+    day, and inserts rows into it."""
     seen: list[list[str]] = []
     arrived: list[str] = []
 
@@ -257,8 +258,11 @@ FEED = ChangesQuery(
 
 
 def read_feed(**changes: Any) -> tuple[list[str], str]:
-    """Return the ids of all versions on the remaining pages of a feed or of a late list, and the
-    token of the last page."""
+    """Return the ids of all versions in a feed or late list, and the token of the last page.
+
+    Args:
+        changes: Fields of the query that replace fields of FEED, for example `late_since`.
+    """
     ids: list[str] = []
     query = replace(FEED, page_size=7, **changes)
     while True:
@@ -306,7 +310,7 @@ def test_restored_day_is_not_in_late_list_while_no_program_reads_feed(
     assert read_feed()[0] == ROWS
 
 
-def test_feed_that_passes_a_day_during_its_restore_gets_the_versions_as_late(
+def test_feed_that_passes_a_day_while_day_is_restored_gets_the_versions_from_late_list(
     store: ArchiveStore, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens: list[str] = []

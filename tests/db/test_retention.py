@@ -1,4 +1,4 @@
-"""What retention removes besides days: search keys and quarantined messages. Counts stay right."""
+"""Retention removes search keys and quarantined messages, and the ledger counts stay right."""
 
 import threading
 from collections.abc import Callable
@@ -108,7 +108,7 @@ def test_retention_removes_thousands_of_quarantined_messages_and_skips_locked_on
     assert find_faults() == []
 
 
-def test_ledger_counts_stay_right_when_quarantined_messages_are_removed_during_a_reread(
+def test_ledger_counts_stay_right_when_quarantined_messages_are_removed_while_topic_is_reread(
     ingested: Ingested,
 ) -> None:
     ingested.write(b"bad", b"bad", b"bad")
