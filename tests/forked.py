@@ -1,8 +1,8 @@
 """`python -m tests.forked`: imports Annals once, and runs each command line in a fork.
 
 Each request is a line of JSON: the words of the command, the environment, the time limit in
-seconds, and constants to set. Each answer is a line of JSON: the exit code (null if the command was
-stopped at its time limit), standard output and standard error.
+seconds, and new values for constants of modules. Each answer is a line of JSON: the exit code (null
+if the command was stopped at its time limit), standard output and standard error.
 """
 
 import atexit
@@ -59,7 +59,7 @@ class CommandForker:
         """Run a command with exactly this environment.
 
         Args:
-            constants: Values of module constants, by dotted path.
+            constants: New values for constants of modules, by the dotted path of the constant.
         """
         request = {
             "words": arguments,

@@ -151,8 +151,8 @@ def run_mutations(random: random.Random, count: int) -> Counter[str]:
     """Decode `count` mutated messages, add each message to a batch, and count the outcomes.
 
     Raises:
-        AssertionError: A message is decoded to a wrong record, or the batch handles it differently
-            from the decoder.
+        AssertionError: A message is decoded to a wrong record, or the batch does not reject exactly
+            the messages that the decoder rejects, with the same reasons.
     """
     pool = make_seeds()
     counts: Counter[str] = Counter()

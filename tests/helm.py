@@ -1,7 +1,7 @@
-"""Lints and renders the chart docker/helm/annals, and checks it against the API of Kubernetes.
+"""Lints and renders the chart docker/helm/annals, and checks it against the schemas of Kubernetes.
 
-`python -m tests.helm` downloads helm, kubeconform and the API of Kubernetes through the Go proxy
-into ~/.cache/annals/helm. It needs Go 1.24, and takes some minutes. Nothing is sent to a cluster.
+`python -m tests.helm` downloads helm, kubeconform and these schemas through the Go proxy into
+~/.cache/annals/helm. It needs Go 1.24, and takes some minutes. Nothing is sent to a cluster.
 """
 
 import json

@@ -132,10 +132,10 @@ def test_moment_page_refuses_future_moment(
     assert "As it was on" not in read_text(page)
 
 
-def test_heading_shows_status_at_the_moment_and_current_status(
+def test_heading_shows_status_at_requested_moment_and_current_status(
     store: Store, support: Client
 ) -> None:
-    """The page of one version shows only the status in that version, because it reads no other
+    """The page of one version does not show the current status, because it reads only this
     version."""
     for version, status in enumerate(["A", "B", "A"]):
         store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)

@@ -230,7 +230,7 @@ def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> No
     assert ended > 8
 
 
-def test_forget_completes_when_it_is_repeated_after_interruption(tmp_path: Path) -> None:
+def test_archived_day_is_forgotten_when_interrupted_forget_day_is_repeated(tmp_path: Path) -> None:
     ended = 0
     for changes in range(20):
         url = str(tmp_path / str(changes))

@@ -158,7 +158,7 @@ def test_failure_of_one_day_is_reported_and_does_not_stop_other_days(plain: Conn
 def test_connection_lost_while_archiving_one_day_does_not_stop_other_days(
     plain: Connection,
 ) -> None:
-    """The connection is lost as if PostgreSQL had killed its backend because of one document."""
+    """PostgreSQL terminates the session that archives the day, as if a document had crashed it."""
 
     class FatalArchiver:
         def archive(self, plain: days.Connection, table: str, of: date) -> None:

@@ -52,7 +52,10 @@ def test_production_deactivates_demo_logins_that_have_a_fast_password_hash(setti
 @pytest.mark.parametrize("requested", [has_permission, has_explicit_permission])
 def test_permission_is_cached_until_it_changes(requested: Any) -> None:
     def check_permission() -> tuple[bool, bool]:
-        """Return whether the login has the permission, and whether the check ran SQL queries."""
+        """Return whether the login "ops" has the permission HISTORY.
+
+        Also return whether the check ran SQL queries.
+        """
         user = User.objects.get(username="ops")
         with CaptureQueriesContext(connection) as queries:
             actual = requested(user, HISTORY)

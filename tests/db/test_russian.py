@@ -67,7 +67,7 @@ def read_visible_text(page: str) -> str:
 
 @cache
 def collect_english_words() -> frozenset[str]:
-    """Return the words that are in English texts only. "Kafka" is also in Russian texts."""
+    """Return the words that only English texts have: not "Kafka", which Russian texts have too."""
     english: set[str] = set()
     russian: set[str] = set()
     for path in FILES:

@@ -1,5 +1,5 @@
-"""`annals search index`: versions that were stored before a key was declared are found
-afterwards."""
+"""`annals search index`: a search then also finds the versions that were stored before a business
+key was declared."""
 
 import io
 import json
@@ -189,8 +189,8 @@ def test_backfill_continues_when_a_day_is_dropped_meanwhile(
 
 
 def test_backfill_and_consumer_can_write_same_keys_at_once(ingested: Ingested) -> None:
-    """Both write the same keys repeatedly. Neither of them fails, and each key ends with its newest
-    day."""
+    """Both write the search keys of the same documents repeatedly. Neither of them fails, and
+    afterwards each document has one search key."""
 
     def make_bodies(version: int) -> list[KafkaMessage | bytes]:
         return [

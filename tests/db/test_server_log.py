@@ -38,7 +38,7 @@ def copy(plain: Plain, data: str) -> None:
 
 
 def insert_twice(plain: Plain) -> None:
-    """Insert two rows with the same primary key; its id is MARKER."""
+    """Insert two rows with the same primary key, which has MARKER as the id."""
     row = "(%s, 1, '{}', %s, 'client', 1)"
     plain.execute(
         f"INSERT INTO product_instance_aud ({COLUMNS}) VALUES {row}, {row}",

@@ -70,7 +70,8 @@ class ExpectedVersion(NamedTuple):
 def make_history(seed: int) -> list[ExpectedVersion]:
     """Return random versions of an application and its two tasks.
 
-    Some moments do not follow the numbers, and some numbers are used twice.
+    Some versions have an earlier moment than a version with a lower number. Some numbers are used
+    twice.
     """
     random = Random(seed)
     return [

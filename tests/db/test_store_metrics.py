@@ -34,8 +34,10 @@ REGISTERS = [module.REGISTER for module in (annals_metrics, history_metrics, ing
 
 @pytest.fixture
 def client() -> Client:
-    """Return a client that uses an IP address as host, as probes do; ALLOWED_HOSTS does not have
-    it."""
+    """Return a client that sends an IP address as the host, as health checks of Kubernetes do.
+
+    ALLOWED_HOSTS does not have this address.
+    """
     return Client(SERVER_NAME="10.1.2.3")
 
 
@@ -124,7 +126,7 @@ def test_lag_metric_of_recreated_topic_ignores_the_old_topic(client: Client) -> 
     assert actual["annals_store_faults",] == 0
 
 
-def test_metrics_show_number_of_never_read_topics_and_when_ends_were_confirmed(
+def test_metrics_show_number_of_topics_never_read_and_time_when_end_offset_was_confirmed(
     client: Client,
 ) -> None:
     confirmed = datetime(2026, 11, 21, 7, tzinfo=UTC)
@@ -147,7 +149,7 @@ def test_quarantine_metric_counts_messages_by_status_and_reason(client: Client) 
     }
 
 
-def test_missing_quarantine_row_counts_as_a_ledger_fault() -> None:
+def test_metric_of_ledger_faults_counts_quarantined_message_that_quarantine_lacks() -> None:
     add_ledger_row("new", read=1, quarantined=1)
     assert get_faults(StoreCollector()) == 1
     add_quarantined("not_json", "new", topic_id="new")

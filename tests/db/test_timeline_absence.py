@@ -60,8 +60,8 @@ def test_recreated_document_still_reports_removed_older_versions(store: Store) -
 def test_timeline_reports_no_missing_versions_before_the_version_that_created_the_document(
     store: Store, first: int
 ) -> None:
-    """Some producers give the first version number 1. A version that creates a deleted document
-    again has at least number 2."""
+    """Some producers number the first version 1 instead of 0. A CREATE with number 2 or more is not
+    the first version: it creates a deleted document again."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
     assert fetch_lowest().nothing_older_reason is None
     with pytest.raises(NoVersionError):
@@ -105,7 +105,7 @@ def test_reason_for_missing_versions_is_unknown_when_higher_numbers_have_earlier
 # Versions between two stored versions.
 
 
-def test_timeline_says_never_arrived_when_version_before_the_missing_one_is_far_from_expiry(
+def test_missing_version_is_shown_as_never_arrived_when_version_before_it_is_far_from_expiry(
     store: Store,
 ) -> None:
     store.add("A1", 0, {}, 0)
@@ -355,7 +355,7 @@ def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
 
 
 def _find_moments_far_from_changes(history: list[PlannedVersion]) -> Iterator[datetime]:
-    """Yield moments so far from all changes that a wrong clock cannot alter the correct answer."""
+    """Yield moments so far from all versions that a wrong clock cannot alter the correct answer."""
     far = 2 * CLOCK_TOLERANCE
     yield history[0].moment - far
     for change, later in zip(history, [*history[1:], None], strict=True):
@@ -370,7 +370,7 @@ def _check_moment(
 
     Args:
         start: The start of retention.
-        moment: So far from the changes that a wrong clock cannot alter the correct answer.
+        moment: A moment so far from all versions that a wrong clock cannot alter the right answer.
         with_created_at: Whether the snapshots have createdAt.
     """
     before = [change for change in history if change.moment < moment]

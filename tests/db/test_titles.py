@@ -143,7 +143,7 @@ def test_reader_limited_to_fields_returns_only_those_fields_of_snapshots(
 
 
 @pytest.mark.django_db
-def test_reader_limited_to_title_fields_recognises_deletion_without_snapshot(
+def test_reader_limited_to_title_fields_recognises_deletion_that_has_no_snapshot(
     store: Store,
 ) -> None:
     store.add("A1", 0, {"name": "Ипотека"}, 0)
@@ -156,10 +156,10 @@ def test_reader_limited_to_title_fields_recognises_deletion_without_snapshot(
 
 
 @pytest.mark.django_db
-def test_measured_size_is_that_of_the_larger_of_the_two_newest_snapshots(
+def test_size_of_newest_snapshot_is_measured_as_size_of_larger_of_two_newest_snapshots(
     store: Store,
 ) -> None:
-    """If one of the two is larger than the limit, the result can be any number above the limit."""
+    """If a snapshot is larger than `max_bytes`, the result can be any number above `max_bytes`."""
     store.add("A1", 0, {"text": "x" * 100_000}, 0)
     store.add("A1", 1, {"text": "y"}, 1)
     assert 100_000 < measure_newest("A1", 200_000) < 200_000

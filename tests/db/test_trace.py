@@ -199,7 +199,7 @@ def test_fate_of_message_is_repeated_when_its_topic_was_read_again(
     assert list_states(3) == ["repeated", "quarantined", "repeated"]
 
 
-def test_one_row_records_consecutive_messages_that_were_not_stored(ingested: Ingested) -> None:
+def test_consecutive_messages_that_were_not_stored_share_one_row(ingested: Ingested) -> None:
     many = [make_version_message(number) for number in range(300)]
     ingested.write(*many)
     ingested.write(*many)
@@ -380,7 +380,7 @@ def test_gap_before_first_version_links_to_trace_of_missing_version(
     assert "Version 2 never arrived." in read_text(english_support.get(f"{A1}versions/2/"))
 
 
-def test_page_without_gap_runs_no_query_on_quarantine(
+def test_timeline_page_without_missing_version_does_not_query_quarantine(
     ingested: Ingested, english_support: Client
 ) -> None:
     ingested.write(make_version_message(0, type="CREATE"), make_version_message(1))

@@ -169,7 +169,7 @@ def test_version_that_migration_twin_brings_again_counts_as_repeated(ingested: I
     ids=str,
 )
 @pytest.mark.parametrize("apart", [False, True])
-def test_repeated_version_with_other_content_is_quarantined(
+def test_repeated_version_with_different_content_is_quarantined(
     ingested: Ingested, changes: dict[str, Any], apart: bool
 ) -> None:
     bodies = make_value(id="a"), make_value(id="a", **changes), make_value(id="b")
@@ -189,7 +189,9 @@ def test_repeated_version_with_other_content_is_quarantined(
     assert find_faults() == []
 
 
-def test_child_version_with_other_application_is_quarantined(ingested: Ingested) -> None:
+def test_repeated_child_version_that_names_a_different_application_is_quarantined(
+    ingested: Ingested,
+) -> None:
     ingested.write(make_value(productInstanceId="A1"), source=CHILD_SOURCE)
     ingested.write(make_value(productInstanceId="A2"), source=CHILD_SOURCE)
     assert [row["reason"] for row in list_quarantined()] == ["divergent_duplicate"]
@@ -197,8 +199,8 @@ def test_child_version_with_other_application_is_quarantined(ingested: Ingested)
 
 @pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
 def test_hostile_message_among_good_ones_is_quarantined(ingested: Ingested, name: str) -> None:
-    """PostgreSQL refuses these messages, except for the truncated one, which decoding refuses.
-    test_decode.py has the other messages that decoding refuses."""
+    """Decoding refuses the message that is cut off, and PostgreSQL refuses the rest of these
+    messages. test_decode.py has all messages that decoding refuses."""
     reason, body = HOSTILE[name]
     headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
     bad = make_message(body, 2, headers=headers)

@@ -24,9 +24,10 @@ NO_RIGHTS = f"wrong_norights_{os.getpid()}"
 
 
 class InputValues:
-    """The values of the {names} in wrong inputs.
+    """The values for placeholders such as {port} in the texts of wrong_inputs.py.
 
-    An instance is callable. It takes a text, and returns the text with values in place of {names}.
+    An instance is callable. It takes a text, and returns the text with values in place of the
+    placeholders.
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:

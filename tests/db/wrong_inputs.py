@@ -1,10 +1,11 @@
 """Wrong inputs of commands: the arguments, the environment, and what the one-sentence error must
 contain.
 
-In arguments and values, a {name} stands for a value that test_wrong_inputs.py provides: {port} of
-PostgreSQL, {owner} a database URL, {user} its login, {dir} a folder with the files of FILES,
-{read_only} and {full} disks, {busy} a port that is in use, {silent} a port at which connections get
-no answer.
+In arguments and in values of environment variables, test_wrong_inputs.py replaces placeholders:
+{port} is the port of PostgreSQL, {owner} is the URL of the database, {user} is the login in this
+URL, {dir} is a folder with the files of FILES, {read_only} is a disk that is mounted read-only,
+{full} is a full disk, {busy} is a port that is in use, and {silent} is a port at which connections
+get no answer.
 """
 
 from collections.abc import Mapping
@@ -52,7 +53,11 @@ def wrong(
     """Return a wrong input of a command.
 
     Args:
-        words: The arguments, separated by spaces; the word '' is an empty argument.
+        words: The arguments, separated by spaces. Two quotes ('') are an empty argument.
+        texts: The texts that the error must contain.
+        code: The exit code.
+        env: Environment variables that differ from the right ones.
+        constants: New values for constants of modules, by the dotted path of the constant.
     """
     arguments = tuple("" if word == "''" else word for word in words.split())
     return WrongInput(title, arguments, texts, code, env or {}, constants or {})

@@ -82,7 +82,7 @@ def list_settings(line: str) -> list[str]:
 
 
 def list_commands(page: str, line: str) -> list[ShellCommand]:
-    """Return the commands of a line, which && or | can join.
+    """Return the commands of a line. A line can join several commands with && or |.
 
     [Brackets] mark an optional part: such a line gives its commands with and without this part. In
     a line of a crontab the command follows after five fields.

@@ -162,7 +162,7 @@ def test_messages_in_documentation_are_json() -> None:
         json.loads(block.text)
 
 
-def test_version_request_in_documentation_is_parsed() -> None:
+def test_request_for_missing_versions_in_documentation_is_parsed() -> None:
     assert request.parse_request(get_block_text("json", "docs/gaps.md")) == VersionRequest(
         "product-instance", "A1", 3, 4
     )

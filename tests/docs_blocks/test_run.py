@@ -175,7 +175,7 @@ def run_sql(installation: DocsInstallation, block: Block, outputs: dict[str, str
 def run_shell(
     installation: DocsInstallation, block: Block, outputs: dict[str, str]
 ) -> dict[str, str]:
-    """Run the commands of Annals in a block that are not in `outputs` yet.
+    """Run the `annals` commands of a block, except the commands that `outputs` or AT_THE_END has.
 
     Returns:
         The commands that failed, with their exit codes and outputs.

@@ -1,4 +1,4 @@
-"""Annals works as docs/first-hour.md describes it, if the brokers do not have migration topics."""
+"""Annals works as docs/first-hour.md describes, even if the brokers have no migration topics."""
 
 import json
 import subprocess
@@ -77,10 +77,10 @@ class SmallInstallation:
         return result
 
     def collect_reports(self, *paths: str) -> dict[str, Any]:
-        """Run first_hour.py, and return its output.
+        """Run first_hour.py, and return the reports and the API answers that it prints.
 
         Args:
-            paths: Paths of the API below /api/v1/, with which first_hour.py sends requests.
+            paths: The API paths below /api/v1/ that first_hour.py requests.
         """
         seen: dict[str, Any] = json.loads(
             self.run(str(Path(__file__).with_name("first_hour.py")), *paths).splitlines()[-1]
@@ -146,8 +146,8 @@ def wait_until_all_topics_are_seen(database: ProductDatabase, since: datetime) -
 def test_run_until_idle_records_topics_that_do_not_exist(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
-    """The run also records topics that the run does not read, because no consumer asks the brokers
-    about these topics before the next run."""
+    """The run also records absent topics that are not in `--topics`, because no consumer asks the
+    brokers about these topics before the next run."""
     brokers.create_topics(broker, LIVE_TOPICS)
     consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:

@@ -1,4 +1,4 @@
-"""Consumers of Apache Kafka, where the embedded broker would not do.
+"""Tests of consumers that need Apache Kafka instead of the embedded broker.
 
 Only Apache Kafka keeps its data after a kill, checks passwords, marks transactions, and deletes
 messages before they are read.

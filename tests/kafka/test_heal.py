@@ -135,7 +135,7 @@ def test_version_gap_is_requested_again_after_heal_was_killed_before_noting_the_
 
 
 @pytest.mark.one_broker
-def test_second_gaps_heal_requests_missing_version_when_kafka_did_not_answer_the_first(
+def test_missing_version_is_requested_by_next_heal_when_no_broker_answered_first_heal(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 2)

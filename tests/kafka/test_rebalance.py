@@ -121,9 +121,9 @@ def test_consumer_frozen_during_a_write_does_not_block_its_successor(
 def has_taken_all(database: ProductDatabase, feed: MessageFeed, port: int) -> bool:
     """Return whether the consumer has taken every message into a batch, written or not.
 
-    A heartbeat stores the end offsets in the ledger. Before a heartbeat, the consumer updates the
-    metric annals_lag_messages. If the ledger has the end offsets of all messages, a metric of 0
-    therefore means that all messages are in batches.
+    The consumer updates the metric annals_lag_messages before the heartbeat that stores the end
+    offsets in the ledger. If these end offsets count all messages, a metric of 0 means that all
+    messages are in batches.
     """
     [known_values] = database.query("SELECT sum(high_watermark)::int AS end FROM ingest_ledger")
     if known_values["end"] != feed.produced.total():
@@ -135,9 +135,9 @@ def has_taken_all(database: ProductDatabase, feed: MessageFeed, port: int) -> bo
 
 
 def is_copying(database: ProductDatabase) -> bool:
-    """Wait until PostgreSQL waits for the consumer, and return whether COPY into LAST is running.
+    """Return whether the consumer is copying rows into LAST, the table that a batch writes last.
 
-    LAST is the table that a batch writes last.
+    Block before that until the consumer's PostgreSQL session waits for input from the consumer.
     """
     results: list[dict[str, Any]] = []
 
@@ -239,11 +239,11 @@ def test_consumer_ends_on_sigterm_while_it_reads_transactions_from_frozen_broker
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_consumer_ends_on_sigterm_while_it_claims_partitions_from_frozen_broker(
+def test_consumer_ends_on_sigterm_while_it_waits_for_offsets_from_frozen_broker(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: Apache
 ) -> None:
-    """The ledger has refused a batch. So the consumer claims all partitions again, and asks the
-    broker for their offsets."""
+    """The ledger has refused a batch. So the consumer claims all topic partitions again, and asks
+    the broker for the offsets of these topic partitions."""
     # The session must not end while the broker is frozen: the member would have nothing to claim.
     running = consumers.start_consumer(ANNALS_KAFKA_SESSION_TIMEOUT_MS="60000")
     running.wait_until_reading()

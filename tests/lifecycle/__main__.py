@@ -4,8 +4,8 @@ At the first failure the program prints the shortest series of steps that leads 
 ends with exit code 1.
 
 `--defect NAME` brings a defect of tests/lifecycle/defects.py back into Annals, and runs three
-searches. A search ends when the state machine fails, or after `--minutes`. The exit code is 1 if
-at least one search ended without a failure.
+searches. A search ends when the state machine finds the defect, or after `--minutes`. The exit code
+is 1 if at least one search did not find the defect.
 """
 
 import argparse

@@ -231,9 +231,9 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(days=st.integers(1, 6))
     def pack_today(self, days: int) -> None:
-        """Try to pack the current day on a machine whose clock is `days` days ahead.
+        """Try to pack today on a machine with a clock that is `days` days ahead.
 
-        The command must refuse.
+        Today then looks like a finished day, but the command must refuse.
         """
         with set_wrong_clock(days):
             result = run_command("partitions", "pack", str(self.model.today))

@@ -18,8 +18,8 @@ UNSETTLED = ("new", "retrying", "failed")
 class PendingMessage:
     """A decoded message that the ledger has not counted yet.
 
-    The window moves when the clock or the retention changes. The dates limit the start and the end
-    of the window since the message was decoded.
+    The window moves when the clock or the retention changes. Three fields have the latest start,
+    the earliest end and the latest end of the window since the message was decoded.
     """
 
     oldest_until: date  # the latest start of the window
@@ -40,7 +40,8 @@ class Model:
             snapshots.
         fates: By topic and offset of a message: `stored`, `expired`, `quarantined`, or the outcome
             of a retry.
-        came_back: Archived days that had a partition again without being restored.
+        came_back: Archived days for which something other than `partitions restore` created a
+            partition again.
     """
 
     now: datetime
@@ -115,9 +116,9 @@ class Model:
             pending.newest_until = max(pending.newest_until, self.newest)
 
     def find_disputed_days(self) -> set[TableDay]:
-        """Return the days on which one version was committed with two contents.
+        """Return the days with a version that was committed twice, with different contents.
 
-        The first content is in the archive. The second content arrived when the day had a new
+        The first content is in the archive. The second content was stored when the day had a new
         partition without the archived rows. `partitions maintain` does not touch such a day.
         """
         keys = Counter(row.key for row in self.acknowledged_rows)

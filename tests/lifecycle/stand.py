@@ -154,7 +154,7 @@ class LifecycleStand:
 
 @contextlib.contextmanager
 def set_wrong_clock(days: int) -> Iterator[None]:
-    """Set the clock of this thread's simulated process ahead by `days` during the `with` block.
+    """Let this thread simulate a process with a clock that is `days` days ahead.
 
     The clock of PostgreSQL stays right.
     """
@@ -223,8 +223,8 @@ def _reduce_work(few: tuple[EntityKind, ...]) -> Iterator[None]:
     """Shorten the lifecycle test by two thirds during the `with` block.
 
     In all modules of Annals, the lists of kinds have only the kinds `few`. `partitions maintain`
-    creates one day more than `ahead_days` instead of seven. Packing waits only 0.2 seconds for
-    sessions to announce which form of data they read.
+    creates `ahead_days` + 1 days ahead instead of `ahead_days` + 7 days. Packing waits only 0.2
+    seconds for sessions to announce which form of data they read.
     """
     versions = tuple(item for item in plan.VERSION_TABLES if item.rows in few)
     swaps: dict[int, object] = {id(entities.ENTITIES): few, id(plan.VERSION_TABLES): versions}

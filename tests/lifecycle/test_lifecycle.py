@@ -1,4 +1,7 @@
-"""The state machine with a small budget; `python -m tests.lifecycle` has a large one."""
+"""A short run of the random steps of the lifecycle test.
+
+`python -m tests.lifecycle` makes a long run.
+"""
 
 import pytest
 from pytest_django import DjangoDbBlocker

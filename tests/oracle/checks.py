@@ -153,7 +153,7 @@ def check_timeline(
 def check_path_filter(
     api: OracleApi, model: ReferenceStore, entity: tuple[str, str], path: Path, size: int
 ) -> None:
-    """Check which versions of a document a path filter selects."""
+    """Check that a path filter selects the right versions of a document."""
     form = {"path": values.format_path(path), "pageSize": size, "include": "changes"}
     positions = {
         get_position(answer)
@@ -172,9 +172,9 @@ def check_path_filter(
 def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
     """Return whether a path filter must, and whether it is allowed to, select a change.
 
-    The two results differ only if the path names different items, depending on how the items of a
-    list are paired: see `_depends_on_pairing`. Then the filter must select the change if the values
-    at the path differ, and is allowed to select the change if the list differs.
+    The results can differ if the path ends with `[field=value]`, or if the pairing of list items
+    decides which item a step names: see `_depends_on_pairing`. Then the filter must select the
+    change if the values at the path differ, and is allowed to if the list of the item differs.
 
     Args:
         path: The path of the filter.
@@ -197,9 +197,10 @@ def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
 def _depends_on_pairing(path: Path, old: Value, new: Value) -> bool:
     """Return whether the item that the last step names depends on how list items are paired.
 
-    The items of the old list are paired with those of the new list. The pairs decide for an index,
-    for `*`, and for an item with two keys if one of the keys changed. If items are paired by the
-    changed key, this item is new. If items are paired by the unchanged key, it is an old item.
+    The items of the old list are paired with the items of the new list. The last step depends on
+    the pairs if it is an index or `*`, or if it names an item and a key of this item changed. If
+    items are paired by the changed key, this item is new. If items are paired by an unchanged key,
+    this item is an old item.
     """
     step = path[-1]
     if step.kind != "item":
@@ -249,7 +250,10 @@ def _check_origin(answer: Answer, version: StoredVersion, model: ReferenceStore)
 
 
 def check_blame(api: OracleApi, model: ReferenceStore, entity: tuple[str, str]) -> None:
-    """Check which version last changed each leaf, and the value at its key path."""
+    """Check that blame has the leaves of the reference, with the right values and last changes.
+
+    The key path of a leaf must lead to the value of this leaf.
+    """
     answer = api.get_data(f"{make_address(entity)}/blame")
     newest = model.find_newest(*entity)
     assert get_position(answer) == (*entity, *newest.key)
@@ -356,7 +360,7 @@ def check_application_at(api: OracleApi, model: ReferenceStore, id: str, moment:
 
 
 def check_uncertain(answer: Any, state: list[StoredVersion], model: ReferenceStore) -> None:
-    """Check which missing versions an answer reports as possibly current.
+    """Check that an answer reports exactly the missing versions that can be current.
 
     Args:
         state: The versions that the answer gives as current.

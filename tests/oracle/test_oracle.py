@@ -68,7 +68,10 @@ def make_days(store: Store) -> None:
 
 
 def make_api(client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
-    """Return a client with very low limits: a page that is filtered by path needs several reads."""
+    """Return a client of the API, and limit how many versions the API reads at a time.
+
+    So a page that is filtered by path needs several reads.
+    """
     monkeypatch.setattr("history.timeline.budget.BATCH_VERSIONS", 3)
     monkeypatch.setattr("history.timeline.budget.SCAN_VERSIONS", 5)
     client.force_login(User.objects.get(username="auditor"))

@@ -100,7 +100,7 @@ def _check_timeline(stand: FaultStand, id: str) -> None:
 def _record_versions(first: int, end: int) -> None:
     """Record the versions `first` to `end - 1` of all documents.
 
-    One transaction records the versions of all documents with one number.
+    Each transaction records one version of every document.
     """
     for n in range(first, end):
         changes = [Change("product-instance", f"H{id}", {"n": n}) for id in range(DOCUMENTS)]

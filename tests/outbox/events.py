@@ -27,7 +27,7 @@ KILLER, BAD, SLOW = "K0", "K1", "K2"
 
 @dataclass(slots=True)
 class EventSender:
-    """Sends events with `deliver`, and remembers their numbers by key."""
+    """Sends events with `deliver`. Numbers the events of a key from 1, and keeps the numbers."""
 
     deliver: Callable[[str, bytes, bytes], None]
     seed: int
@@ -139,7 +139,7 @@ def kill_consumers_under_load(
 
 
 def is_finished(events: EventSender) -> bool:
-    """Return whether every message is processed, is dead, or waits for a dead letter."""
+    """Return whether every message is processed, dead or behind a dead letter of the same key."""
     # All messages must have arrived, because one that arrives later could be in any state.
     present = len(consumers.list_effects()) + Waiting.objects.count()
     if present < sum(map(len, events.numbers.values())):

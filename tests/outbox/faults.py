@@ -3,7 +3,7 @@
 A service records versions in its outbox, relays send them to Apache Kafka, and Annals stores them.
 After each fault every version must be in Annals exactly once, the topic must have the versions of
 each document in order, and the counts of both sides must be equal. `--only relays frozen` makes
-some of the faults:
+only the faults `relays` and `frozen`. All faults:
 
 relays: relays are killed at many moments.
 frozen: a relay is frozen until a second relay has taken over its documents, and then wakes.

@@ -67,7 +67,8 @@ def list_sent_versions(broker: KafkaServer) -> list[tuple[str, int]]:
 def test_outbox_answer_command_resends_only_versions_that_were_sent_before(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
-    """A version has the same bytes when it is sent again. The relay sends the unsent versions."""
+    """`outbox answer` answers requests for missing versions. It sends the bytes of a version
+    unchanged, and leaves the unsent versions to the relay."""
     record_versions("A1", 5, sent=4)
     record_versions("B", 2, sent=2)
     invalid_requests = (
@@ -142,7 +143,7 @@ def test_request_is_answered_by_next_process_when_answering_process_was_killed(
         relays.wait_until(lambda: len({*list_sent_versions(broker)}) == 300, 120)
 
 
-def test_outbox_answer_command_does_not_end_as_idle_while_requests_wait(
+def test_outbox_answer_until_idle_answers_waiting_requests_before_it_ends(
     service: str, apache: KafkaServer
 ) -> None:
     """Kafka assigns topic partitions to a new consumer group only after three seconds."""

@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def test_tables_between_two_moments_are_selected_by_their_days() -> None:
+def test_tables_of_all_days_from_first_to_second_moment_are_selected() -> None:
     [today] = day_tables.select_slots(NOW, NOW)
     assert day_tables.select_slots(NOW, NOW + DAY) == sorted(
         {today, (today + 1) % day_tables.TABLE_COUNT}

@@ -1,4 +1,4 @@
-"""Relays are killed, frozen or cut off, and still every version arrives in document order.
+"""Relays are killed, frozen or cut off. The versions of each document still arrive, in order.
 
 `python -m tests.outbox.faults --kills 25` is a long form of the first test.
 """

@@ -60,7 +60,9 @@ def test_repeated_message_is_skipped(service: str) -> None:
     assert list_effects() == [("A", 1), ("A", 2), ("A", 4)]
 
 
-def test_handler_that_defines_a_key_processes_a_message_from_two_topics_once(service: str) -> None:
+def test_message_on_two_topics_is_processed_once_when_handler_defines_identity(
+    service: str,
+) -> None:
     store_messages(
         make_message(1, topic=SKIPPED, n=7),
         make_message(5, topic=TWIN, n=7),
