@@ -21,7 +21,7 @@ from tests.db.store import HOST
 
 
 class RoundTripQuestion(NamedTuple):
-    """The documents and the moment that a call of ROUND_TRIPS asks about.
+    """The argument of each function in ROUND_TRIPS: ids of two documents, and a moment.
 
     The application and the task have three versions each, all before the moment.
     """

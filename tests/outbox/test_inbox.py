@@ -196,7 +196,7 @@ def test_characters_that_postgresql_refuses_are_replaced_in_stored_errors(
     assert list_effects() == [("B", 2)]
 
 
-def test_later_messages_of_a_key_are_processed_when_handler_may_skip_failing_messages(
+def test_later_messages_of_a_key_are_processed_after_a_dead_letter_when_stop_key_is_false(
     service: str,
 ) -> None:
     store_messages(make_message(1, topic=SKIPPED, do="raise"), make_message(2, topic=SKIPPED))

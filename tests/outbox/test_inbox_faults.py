@@ -1,4 +1,5 @@
-"""Consumers of the inbox read a real topic, and are killed, join others, or lose their database.
+"""The inbox processes each message once although consumers are killed, join the group, or lose the
+database.
 
 `python -m tests.outbox.faults --only inbox` is a long form of the first test.
 """

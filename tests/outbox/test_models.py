@@ -176,7 +176,7 @@ def test_thread_that_copies_the_context_gets_a_separate_recording_block(service:
     assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 
 
-def test_changes_of_document_inside_as_one_context_manager_become_one_version(
+def test_changes_of_a_document_in_one_as_one_block_become_one_version(
     service: str,
 ) -> None:
     basket = create_basket("B1", nail=1, saw=1)
@@ -189,7 +189,7 @@ def test_changes_of_document_inside_as_one_context_manager_become_one_version(
     assert list_basket_versions()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
 
 
-def test_nothing_is_recorded_when_function_decorated_with_as_one_raises(service: str) -> None:
+def test_as_one_decorator_records_nothing_when_the_function_raises(service: str) -> None:
     @as_one()
     def make_one_twice() -> None:
         create_basket("B1", nail=1)
@@ -202,7 +202,9 @@ def test_nothing_is_recorded_when_function_decorated_with_as_one_raises(service:
     assert [version[0] for version in list_basket_versions()] == ["B2"]
 
 
-def test_part_that_moves_to_another_document_changes_both_documents(service: str) -> None:
+def test_part_that_moves_between_two_documents_makes_a_version_of_both_documents(
+    service: str,
+) -> None:
     basket, other_basket = create_basket("B1", nail=1, saw=1), create_basket("B2")
     line = Line.objects.get(name="nail")
     line.basket = other_basket
@@ -264,7 +266,9 @@ def test_record_method_waits_until_another_transaction_commits_its_change(servic
     assert load_last_snapshot("N1")["rate"] == "2.00"
 
 
-def test_document_has_both_parts_that_two_overlapping_transactions_create(service: str) -> None:
+def test_snapshot_has_both_parts_that_two_overlapping_transactions_add_to_a_document(
+    service: str,
+) -> None:
     basket = Basket.objects.create(name="B")
     run_overlapping(
         lambda: Line.objects.create(basket=basket, name="a"),
@@ -296,7 +300,7 @@ def test_deletion_rolled_back_to_a_savepoint_is_not_recorded(service: str) -> No
     assert [version.type for version in recorded_versions.load_versions()] == [0, 1]
 
 
-def test_nothing_is_recorded_when_transaction_of_as_one_context_manager_is_rolled_back(
+def test_as_one_block_records_nothing_when_its_transaction_is_rolled_back(
     service: str,
 ) -> None:
     with as_one():

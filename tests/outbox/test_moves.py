@@ -99,7 +99,7 @@ def test_document_is_deleted_under_both_ids_when_renamed_during_its_deletion() -
     assert audit.load_recorded() == {}
 
 
-def test_part_is_only_in_new_document_when_an_upsert_moves_the_part_while_it_is_created() -> None:
+def test_part_is_only_in_new_document_when_upsert_moves_a_part_not_yet_committed() -> None:
     """The upsert begins before the transaction that creates the part commits."""
     a, b = create_folder("A"), create_folder("B")
     run_overlapping(
@@ -166,7 +166,7 @@ def test_change_that_a_signal_handler_makes_to_the_row_is_recorded() -> None:
         post_save.disconnect(save_again, Folder)
 
 
-def test_failed_change_inside_as_one_context_manager_is_not_recorded() -> None:
+def test_change_that_fails_in_an_as_one_block_is_not_recorded() -> None:
     folder = create_folder("A")
     create_folder("B")
     with as_one():
@@ -210,7 +210,7 @@ def test_update_is_recorded_whatever_the_queryset_is(
     assert any(snapshot.get("title") == "x" for snapshot in audit.load_recorded().values())
 
 
-def test_queryset_change_that_django_refuses_raises_djangos_error_when_model_is_recorded() -> None:
+def test_recorded_model_raises_djangos_error_when_django_refuses_a_queryset_change() -> None:
     create_folder("A")
     rows = Folder.objects.all()
     for error, change in (
@@ -270,9 +270,9 @@ def test_changes_through_related_managers_are_recorded() -> None:
 
 
 def test_part_of_a_missing_document_is_recorded_when_the_document_is_created_later() -> None:
-    """The deletion of a first document sets the part's foreign key to its default value.
+    """When the old document is deleted, Django sets the part's foreign key to a default value.
 
-    The default is the key of a document that does not exist yet. PostgreSQL does not prevent this,
+    This default is the primary key of a document that does not exist yet. PostgreSQL allows it,
     because the foreign key has no constraint.
     """
     pin = Pin.objects.create(folder=create_folder("A"), name="p")
@@ -295,7 +295,8 @@ def commit_elsewhere(change: Callable[[], object]) -> None:
     run_in_threads([change])
 
 
-def test_document_matches_row_when_second_session_renames_it_after_rollback_to_savepoint() -> None:
+def test_document_matches_row_that_second_session_renamed() -> None:
+    """Before, the first session gives the row a new name and rolls this back to a savepoint."""
     folder = create_folder("A")
 
     def rename() -> None:
@@ -309,15 +310,16 @@ def test_document_matches_row_when_second_session_renames_it_after_rollback_to_s
         folder.save()
 
 
-def test_document_matches_row_when_second_session_creates_it_after_rollback_to_savepoint() -> None:
+def test_document_matches_row_that_second_session_created() -> None:
+    """Before, the first session inserts a row with the same primary key and rolls this back."""
     with as_one():
         undo_change(lambda: create_folder("A", pk=77))
         commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
-def test_deleted_part_is_removed_from_document_to_which_a_second_session_moved_the_part() -> None:
-    """Before the move, the deletion of the part's old document is rolled back to a savepoint."""
+def test_part_moved_by_second_session_and_then_deleted_is_removed_from_new_document() -> None:
+    """Before the move, the first session deletes the old document and rolls this back."""
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():
@@ -377,7 +379,7 @@ def test_snapshot_is_read_from_database_of_the_transaction_and_not_from_a_replic
     assert Folder.objects.all().db == "replica"
 
 
-def test_row_becomes_another_document_when_its_generated_id_changes() -> None:
+def test_row_becomes_a_different_document_when_its_generated_id_changes() -> None:
     shout = Shout.objects.create(name="a")
     Shout.objects.update(name="b")
     audit.compare_documents()
@@ -410,7 +412,7 @@ def test_changes_are_recorded_when_db_table_of_the_model_names_a_schema() -> Non
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
 
-def test_document_created_and_deleted_inside_as_one_context_manager_is_not_recorded() -> None:
+def test_document_created_and_deleted_in_one_as_one_block_is_not_recorded() -> None:
     folder = create_folder("A")
     with as_one():
         folder.pk = None

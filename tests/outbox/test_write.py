@@ -67,7 +67,7 @@ def test_unchanged_document_is_recorded_again_when_send_unchanged_is_set(service
         assert [record_version(), record_version()] == [1, 2]
 
 
-def test_change_of_parent_is_recorded_as_a_version(service: str) -> None:
+def test_version_is_recorded_when_a_document_gets_a_different_parent(service: str) -> None:
     assert [
         record_version(parent="P1"),
         record_version(parent="P1"),
@@ -170,7 +170,9 @@ def test_versions_by_concurrent_writers_have_consecutive_numbers(service: str) -
     assert numbers == sorted((f"A{n}", version) for n in range(50) for version in range(1, 21))
 
 
-def test_concurrent_record_many_calls_for_the_same_documents_do_not_deadlock(service: str) -> None:
+def test_concurrent_calls_of_record_many_for_the_same_documents_do_not_deadlock(
+    service: str,
+) -> None:
     ids = [f"A{n}" for n in range(200)]
 
     def write(writer: int) -> None:

@@ -53,7 +53,8 @@ def read_lead(file: Path) -> timedelta:
 class MovedClock:
     """A clock that can be moved days ahead. A database and many processes use the clock.
 
-    A process uses the clock if tests.soak.moved has started it and FILE_VARIABLE names `file`.
+    A process uses the clock if tests.soak.moved started the process. The environment variable
+    ANNALS_TEST_CLOCK_FILE of the process must have the path of the clock's file.
     """
 
     def __init__(self, file: Path, url: str) -> None:

@@ -82,7 +82,7 @@ class Slope:
 
         Args:
             per_hour: The limit of the growth in an hour.
-            short: The limit of the total growth in a run that is too short for a rate.
+            short: The limit of the total growth in a run that is shorter than SHORT_HOURS.
         """
         limit = per_hour if self.hours >= SHORT_HOURS else short / self.hours
         if self.per_hour - self.error > limit:

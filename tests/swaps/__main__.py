@@ -1,4 +1,4 @@
-"""`python -m tests.swaps --swaps 200`: packs and unpacks days under readers and writers.
+"""`python -m tests.swaps --swaps 200`: packs and unpacks days while threads read and write them.
 
 Prints what was done. Ends with 1 if an answer was wrong.
 """

@@ -132,7 +132,7 @@ class SwapStress:
     def _take_turn(self) -> Iterator[None]:
         """Hold the lock `turn` until the `with` block ends. On a single server, do nothing.
 
-        On a cluster this lock prevents that a thread writes rows during a swap.
+        On a cluster, this lock prevents threads from writing rows during a swap.
         """
         if not self.is_distributed:
             yield
@@ -203,7 +203,10 @@ class SwapStress:
         self.sent[OPEN.date()].add((id, version))
 
     def _write_sql(self) -> None:
-        """Insert a new version with SQL, and then a stored version, which must be refused."""
+        """Insert a new version with SQL.
+
+        On a single server, also check that PostgreSQL refuses to insert a stored version again.
+        """
         with connect_plainly() as plain:
             number = self.act_counts["write_sql"]
             with self._take_turn():

@@ -1,4 +1,4 @@
-"""The fixtures with which tests of whole processes run on both kinds of broker."""
+"""Fixtures for tests of whole processes: the embedded broker and Apache Kafka."""
 
 from tests.kafka.fixtures import apache, apache_node, broker, embedded, topics
 

@@ -229,7 +229,7 @@ def test_demo_interrupted_at_its_start_leaves_no_process(home: Path) -> None:
 
 
 def test_new_demo_takes_over_the_servers_of_a_killed_demo(home: Path) -> None:
-    """When one process of a demo ends, the demo reports this and ends all its processes."""
+    """Also, when one process of the new demo ends, the demo reports this and ends the others."""
     port = find_free_port()
     demo = RunningDemo(home, "--port", str(port), "--no-simulate")
     demo.read_until(READY)

@@ -70,9 +70,9 @@ def is_accepting(port: int) -> bool:
 
 
 def make_configuration(folder: Path, name: str, upstream: int, ports: dict[int, int]) -> str:
-    """Return a configuration that includes a file of deploy/nginx as the file's comment says.
+    """Return an nginx configuration that includes the file `name` of deploy/nginx.
 
-    Ports and paths are replaced by those of the test.
+    The ports and paths in this file are replaced by those of the test.
 
     Args:
         upstream: The port of the web server.

@@ -176,7 +176,9 @@ def manage(home: Path) -> Manage:
     return run_manage
 
 
-def test_embedded_command_starts_shows_and_stops_the_servers(manage: Manage, home: Path) -> None:
+def test_embedded_command_can_start_and_stop_the_servers_and_show_their_state(
+    manage: Manage, home: Path
+) -> None:
     started = manage("embedded", "start").stdout
     postgres, broker = embedded.get_database_server(home), embedded.get_broker_server(home)
     assert f"postgres: running, port {postgres.get_port()}, pid {postgres.find_pid()}" in started

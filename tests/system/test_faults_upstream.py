@@ -84,7 +84,7 @@ def test_partition_halts_on_bad_messages_and_resumes_by_itself(
     assert json.loads(finished.stdout)["totals"]["quarantined"] == BAD_COUNT
 
 
-def test_halt_is_recorded_as_soon_as_the_ledger_accepts_it(
+def test_recording_of_a_halt_is_retried_until_the_ledger_can_be_updated(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     database.execute(

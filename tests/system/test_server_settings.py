@@ -103,7 +103,7 @@ def test_check_accepts_the_server_settings_of_compose() -> None:
 @pytest.mark.parametrize(
     "name", ["docker/postgres/owner.sql", "docs/first-hour.md", "docs/operations.md"]
 )
-def test_documented_connection_limit_of_owner_equals_limit_that_grants_sets(
+def test_documented_connection_limit_of_owner_equals_limit_set_by_the_grants_command(
     name: str,
 ) -> None:
     [limit] = re.findall(

@@ -235,7 +235,7 @@ def freeze_postgresql(database: ProductDatabase) -> Iterator[None]:
 def test_consumer_ends_on_sigterm_while_postgresql_is_frozen(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, count: int
 ) -> None:
-    """This holds even if only a heartbeat waits for PostgreSQL."""
+    """Two cases: only a heartbeat waits for PostgreSQL, or a batch waits, too."""
     running, _ = start_consumer(consumers, feed)
     wait_until(lambda: database.count_read() == 10, running.read_log)
     with freeze_postgresql(database):

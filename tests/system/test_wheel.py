@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def annals_from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> InstalledAnnals:
-    """Annals installed from the wheel, with the packages of this Python.
+    """Annals installed from the wheel, with the packages of the Python that runs the tests.
 
     The packages of the embedded servers are left out, as in production.
     """
@@ -114,7 +114,7 @@ def test_wheel_has_version_license_and_requirements(wheel: Path) -> None:
         ("simulate --seconds 1", "broker", "KAFKA_BOOTSTRAP_SERVERS"),
     ],
 )
-def test_command_reports_missing_setting_when_extra_embedded_is_not_installed(
+def test_command_reports_missing_setting_when_the_embedded_extra_is_not_installed(
     annals_from_wheel: InstalledAnnals, words: str, server: str, setting: str
 ) -> None:
     finished = annals_from_wheel.run_command(*words.split())

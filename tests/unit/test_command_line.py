@@ -25,7 +25,10 @@ REFUSED = {
 
 
 def run_annals(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command without settings that name servers, so that it would start embedded ones."""
+    """Run a command without settings that name servers.
+
+    A command that needs servers then starts embedded servers.
+    """
     unset = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "ANNALS_SECRET_KEY")
     env = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(

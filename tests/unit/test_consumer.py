@@ -115,7 +115,7 @@ def test_recording_of_halts_is_repeated_only_after_the_previous_attempt_ended(
         ("x.x.x.x.x.", "5 of the last 10 messages are bad"),
     ],
 )
-def test_circuit_breaker_gives_a_reason_only_when_bad_messages_reach_a_limit(
+def test_circuit_breaker_gives_reason_to_halt_only_when_bad_messages_reach_a_limit(
     pattern: str, sentence: str | None
 ) -> None:
     breaker = Breaker(TOLERANCE)
@@ -389,7 +389,7 @@ def find_stuck_time(
 
 
 @pytest.mark.parametrize("outage", [10.0, 60.0, 3600.0])
-def test_time_until_member_counts_as_stuck_does_not_depend_on_length_of_outage(
+def test_time_after_which_member_is_considered_stuck_does_not_depend_on_length_of_outage(
     stuck_member_timer: StuckMemberTimer, outage: float
 ) -> None:
     stuck = find_stuck_time(stuck_member_timer, 0.0, away_until=outage)
@@ -397,7 +397,7 @@ def test_time_until_member_counts_as_stuck_does_not_depend_on_length_of_outage(
     assert stuck >= outage + PATIENCE
 
 
-def test_stuck_member_timer_doubles_its_limit_each_time_until_partitions_are_assigned() -> None:
+def test_limit_of_stuck_member_timer_doubles_at_each_expiry_until_assignment() -> None:
     patience = StuckMemberTimer(PATIENCE, 0.0)
     first = find_stuck_time(patience, 0.0)
     second = find_stuck_time(patience, first)
@@ -450,7 +450,7 @@ SOON, LATER, HALTED = ("soon", 0), ("later", 0), ("halted", 0)
 
 
 class FixedEnds:
-    """A source of the consumer whose partitions all end at the same offset."""
+    """A fake GroupMember in which all topic partitions have the same end offset."""
 
     def get_end_offset(self, partition: KafkaPartition) -> int:  # noqa: ARG002
         return 10_000
@@ -510,7 +510,11 @@ def make_positions() -> Positions:
 def create_forecaster_with_answer(
     answer: Mapping[KafkaPartition, LogForecast] | Exception, clock: MovableClock
 ) -> tuple[Any, ...]:
-    """Return a forecaster that has received `answer`, with its source, records and positions."""
+    """Return a forecaster that has received `answer`, and the objects that the forecaster uses.
+
+    Returns:
+        The forecaster, a fake GroupMember, a fake HeartbeatWriter and the consumer's positions.
+    """
 
     def ask(_: Mapping[KafkaPartition, int | None]) -> dict[KafkaPartition, LogForecast]:
         if isinstance(answer, Exception):

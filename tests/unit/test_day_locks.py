@@ -33,6 +33,6 @@ def test_connection_error_of_citus_counts_as_refused_lock_when_it_follows_a_refu
         retry_lock(make_attempt(REFUSED, LOST, "done"), 5)
 
 
-def test_connection_error_of_citus_is_raised_when_no_lock_was_refused_before() -> None:
+def test_connection_error_of_citus_is_raised_unless_it_follows_a_refused_lock() -> None:
     with pytest.raises(errors.InternalError_, match="marked as essential"):
         retry_lock(make_attempt(LOST, "done"), 5)

@@ -309,7 +309,7 @@ def test_path_filter_matches_added_or_removed_object_only_if_the_object_has_the_
     assert list_matching_paths("/address/city", None, {"address": {"city": "Казань"}}) == [""]
 
 
-def test_path_filter_matches_replaced_value_only_if_values_at_the_filtered_path_differ() -> None:
+def test_path_filter_below_a_replaced_value_matches_only_if_values_at_the_path_differ() -> None:
     old, new = {"a": [{"b": 1, "c": 1}]}, {"a": {"0": {"b": 1, "c": 2}}}
     assert list_matching_paths("/a/0/c", old, new) == ["/a"]
     assert list_matching_paths("/a/0/b", old, new) == []
@@ -404,7 +404,7 @@ ITEM = st.sampled_from(["[pid=a]", "[pid=7]", "[id=1]", "[id=2]", "[none=1]"])
 def list_named_values(items: Any, item: str) -> list[Any]:
     """Return the values of the field `s` in all list items that the path segment `item` names.
 
-    The path filter, which the tests compare with this function, is not used.
+    This function does not use the path filter, because the tests compare the filter with it.
     """
     field, _, value = item.strip("[]").partition("=")
     return [

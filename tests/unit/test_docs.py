@@ -1,4 +1,4 @@
-"""The documentation is complete, and its links, files, tests and versions exist."""
+"""The documentation is complete, and the links, files, tests and versions that it names exist."""
 
 import re
 from hashlib import sha256

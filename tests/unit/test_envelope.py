@@ -1,4 +1,4 @@
-"""Fields of a message at other places than in the message contract, as a kind declares them."""
+"""A kind can declare paths of message fields that differ from those in the message contract."""
 
 import json
 from dataclasses import replace

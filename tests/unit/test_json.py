@@ -207,7 +207,7 @@ def test_number_in_a_different_notation_is_not_a_change_at_any_depth(
 
 
 @given(DOCUMENTS, st.integers(1, 4))
-def test_document_is_read_unchanged_whatever_the_maximum_depth_of_parsing(
+def test_document_is_read_unchanged_when_only_its_upper_levels_are_parsed_at_first(
     document: Any, deepest: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -230,7 +230,7 @@ def parse_whole(value: Any) -> Any:
 def test_nesting_depth_is_measured_at_the_deepest_bracket(
     turns: list[tuple[int, int]], levels: int
 ) -> None:
-    """A turn (limit, up) closes at most `limit` open brackets and then opens `up` brackets."""
+    """The text is built from pairs (limit, up): close up to `limit` brackets, then open `up`."""
     text, now, deepest = "", 0, 0
     for limit, up in turns:
         down = min(limit, now)
@@ -272,7 +272,7 @@ def test_deeply_nested_list_items_without_identity_fields_are_matched() -> None:
     )
 
     def compare_in_deep_call(frames: int) -> list[str]:
-        """Return the changes from `old` to `new`, found below `frames` more calls on the stack."""
+        """Return the changes from `old` to `new`, computed after `frames` nested calls."""
         if frames:
             return compare_in_deep_call(frames - 1)
         blamed: dict[str, int] = {}

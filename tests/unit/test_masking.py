@@ -96,13 +96,17 @@ def test_value_that_is_not_an_object_is_masked_where_a_marked_path_expects_an_ob
 @pytest.mark.parametrize(
     "path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1", "/q/r/0/s", "/q/r/[a=b]"]
 )
-def test_path_into_a_marked_field_is_below_a_marked_field(path: str) -> None:
-    """A path into a list counts, too, if the marked path expects an object instead of the list."""
+def test_is_below_mark_returns_true_for_path_that_leads_deeper_than_a_marked_path(
+    path: str,
+) -> None:
+    """This includes a path into a list where the marked path expects an object."""
     assert MarkedPaths(["/p", "/list/*/n", "/q/r/t"]).is_below_mark(parse_path(path))
 
 
 @pytest.mark.parametrize("path", ["/p", "", "/*", "/list/[n=x]", "/list/0/n", "/q/number", "/*/n"])
-def test_path_to_a_marked_field_or_outside_of_it_is_not_below_a_marked_field(path: str) -> None:
+def test_is_below_mark_returns_false_for_a_marked_path_or_a_path_outside_marked_fields(
+    path: str,
+) -> None:
     assert not MarkedPaths(["/p", "/list/*/n"]).is_below_mark(parse_path(path))
 
 
@@ -149,7 +153,7 @@ def test_all_mask_tokens_have_the_same_length(value: object) -> None:
     assert is_token(make_value_token(value))
 
 
-def test_screens_shorten_mask_tokens_and_do_not_change_other_texts() -> None:
+def test_screens_shorten_masked_values_and_leave_other_texts_unchanged() -> None:
     value_token = make_value_token("x")
     assert shorten_token(value_token) == f"•••• {value_token[7:13]}"
     assert shorten_token("masked:3f2a") == "masked:3f2a"

@@ -95,7 +95,7 @@ def test_only_errors_caused_by_a_row_send_it_to_quarantine() -> None:
     ],
     ids=repr,
 )
-def test_error_that_carries_no_known_sqlstate_is_classified(
+def test_error_has_expected_cause_when_its_sqlstate_is_absent_unknown_or_ambiguous(
     error: psycopg.Error, expected: ErrorCause
 ) -> None:
     assert classify_error(error) is expected

@@ -193,7 +193,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         The log can then be longer than the offset up to which the consumers have read.
 
         Args:
-            keep: The share of the messages at the broker that the new leader has.
+            keep: How much of the old leader's log the new leader has, from 0 to 1.
             kinds: The kinds of the appended messages.
         """
         log, low = self.log[partition], self.low[partition]
@@ -638,7 +638,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def draw_member(
         self, condition: Callable[[ModelledConsumer], bool], number: int
     ) -> ModelledConsumer:
-        """Return a member for which the condition holds."""
+        """Return a member for which the condition holds. `number` chooses among several of them."""
         members = [member for member in self.members if condition(member)]
         return members[number % len(members)]
 
@@ -720,7 +720,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
 
 def count_filling_messages(machine: StateMachine) -> int:
-    """Return the number of messages in the filling batches of all lanes."""
+    """Return the number of messages that all lanes have collected for their next batches."""
     return sum(lane.filling_batch.messages for lane in machine.lanes)
 
 
@@ -774,7 +774,7 @@ def test_lane_continues_while_the_batch_of_another_lane_hangs() -> None:
 
 
 def test_small_batch_is_written_soon_although_another_lane_has_large_batches() -> None:
-    """Two cases: a large batch hangs, and a second large batch follows it without a pause."""
+    """First case: a large batch hangs. Second case: two large batches follow each other at once."""
     machine = make_claimed_machine(Limits(100, 300_000), partitions=2, lanes=2)
     large, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     for offset in range(3):

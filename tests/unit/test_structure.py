@@ -182,7 +182,9 @@ def test_import_contract_is_broken_when_a_forbidden_import_is_added(
 
 
 @pytest.mark.parametrize("pattern", [r"\.unreleased\b", r"\bVersionRow(\._make)?\("])
-def test_only_viewer_policy_reads_closed_answers_and_makes_rows_for_viewers(pattern: str) -> None:
+def test_only_viewer_policy_reads_closed_answers_and_creates_version_row_objects(
+    pattern: str,
+) -> None:
     users = {
         path.relative_to(ROOT).as_posix()
         for package in ("annals", "history", "ingest")

@@ -203,7 +203,7 @@ class Limited(RecordedWay):
 
 
 class Loose(RecordedWay):
-    """A document with a foreign key to a `Folder` that can be missing, without a constraint."""
+    """A document with a foreign key to a `Folder`. PostgreSQL does not check this foreign key."""
 
     recorded_as = Kind("product-task", id="name")
 
