@@ -491,7 +491,7 @@ class GapPending(models.Model):
 
 
 class GapDay(models.Model):
-    """A note that `annals gaps` stored the version numbers of one day of a table in gap_document."""
+    """A note that `annals gaps` has stored the version numbers of a table's day in gap_document."""
 
     pk = models.CompositePrimaryKey("table", "day")
     table = models.CharField(max_length=63)
