@@ -170,7 +170,7 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
     """Hold a place for expensive requests during the `with` block, if `is_expensive`.
 
     Raises:
-        BusyError: No place became free within WAIT_S.
+        BusyError: No place became free within WAIT_S, or the queue is full. See PlacePool.
     """
     work = deadline.get_current_work()
     if not is_expensive or work.has_place:
