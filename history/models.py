@@ -403,9 +403,10 @@ class PackAttempt(models.Model):
 
 
 class DoubledVersion(models.Model):
-    """A version that `partitions repair` removed: its day had it twice, with different content.
+    """A version that `partitions repair` moved from its day to this table.
 
-    It is kept as long as the day has a table.
+    The day had the version twice, with different content. The row in this table is kept until the
+    table of the day is dropped.
     """
 
     table = models.CharField(max_length=63)
@@ -418,7 +419,7 @@ class DoubledVersion(models.Model):
     type = models.IntegerField()
     product_instance_id = models.TextField(null=True)
     data = models.TextField()  # the text of the JSONB
-    taken_at = models.DateTimeField()  # when it was removed from its day
+    taken_at = models.DateTimeField()  # when it was moved from its day to this table
 
     class Meta:
         db_table = "doubled_version"
@@ -490,7 +491,7 @@ class GapPending(models.Model):
 
 
 class GapDay(models.Model):
-    """A day of a table that `annals gaps` has read: gap_document has its version numbers."""
+    """A note that `annals gaps` has stored the version numbers of a table's day in gap_document."""
 
     pk = models.CompositePrimaryKey("table", "day")
     table = models.CharField(max_length=63)

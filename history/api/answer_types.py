@@ -128,7 +128,7 @@ QuarantinedReadAt: TypeAlias = Annotated[Moment, Meta(description="When Annals r
 
 
 class QuarantinedEntry(Answer, kw_only=True):
-    """A message in quarantine, listed by an UncertainDocument, which names the document."""
+    """A message in quarantine about the document of the UncertainDocument that lists it."""
 
     version: QuarantinedVersion
     updated_at: QuarantinedUpdatedAt

@@ -117,7 +117,10 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
 
 
 def copy_members(version: VersionAnswer) -> dict[str, Any]:
-    """Return the fields of VersionMembers by name, for an answer of a different type."""
+    """Return the fields of `version` that VersionMembers declares, by name.
+
+    They are arguments for answers that have these fields and more, such as BlameAnswer.
+    """
     return {name: getattr(version, name) for name in VersionMembers.__struct_fields__}
 
 
@@ -156,7 +159,7 @@ class ListedChanges(NamedTuple):
 def list_changes(
     changes: Sequence[LabelledChange], language: str, after: int, number: int | None = None
 ) -> ListedChanges:
-    """List the changes from the index `after` on that one answer has.
+    """Return the changes to list in one answer, beginning at the index `after`.
 
     Args:
         after: How many changes to skip at the beginning.

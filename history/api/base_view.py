@@ -1,4 +1,4 @@
-"""The base class of all API views. It reads the request, and encloses the data in the answer."""
+"""The base class of all API views. It reads the request and wraps the data in a SuccessEnvelope."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

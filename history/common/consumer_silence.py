@@ -31,11 +31,11 @@ def find_silence(
 
     Args:
         reported_at: When a consumer last reported about the topic partition.
-        end_known_at: When the brokers last told a consumer the end offset, which only a running
-            consumer asks for. None: never.
+        end_known_at: When the brokers last told a consumer the end offset. None: never.
     """
     if now - reported_at > SILENT:
         return Silence(False, reported_at)
+    # Compared with the last report: without a running consumer, the brokers are not asked.
     if end_known_at is not None and reported_at - end_known_at > SILENT:
         return Silence(True, end_known_at)
     return None
@@ -44,8 +44,8 @@ def find_silence(
 def find_main_silence(silences: Iterable[Silence | None]) -> Silence | None:
     """Choose the silence to report for several topic partitions.
 
-    If a topic partition lacks a consumer, the silence of such a topic partition is chosen, because
-    only a consumer asks the brokers. Of silences with the same cause, the longest is chosen.
+    A silence for lack of a consumer is chosen before a silence of the brokers. Of silences with the
+    same cause, the longest is chosen.
 
     Args:
         silences: The silence of each topic partition. None: the topic partition is not silent.

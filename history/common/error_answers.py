@@ -8,7 +8,8 @@
 | 404 | unknown_entity, not_found, older_than_retention, unknown_address |
 | 405 | method_not_allowed |
 | 500 | internal_error, damaged |
-| 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
+| 503, with Retry-After | unavailable, archive_unavailable, journal_unavailable, busy |
+| 503, without Retry-After | too_long |
 
 This module has the texts of all codes, and answers the errors that can happen at any address.
 history.api.errors answers the errors that can happen only in the API. The middleware for damaged
@@ -73,7 +74,7 @@ class UnavailableError(exceptions.APIException):
 
 
 class ErrorKind(NamedTuple):
-    """The status and code with which errors of some classes are answered."""
+    """The status and code of the answer to all errors of certain classes."""
 
     errors: tuple[type[Exception], ...]
     status: int

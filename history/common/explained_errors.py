@@ -1,4 +1,4 @@
-"""Errors with messages for people, and sentences about mistakes in files and declarations."""
+"""Errors with messages for people, and functions that explain wrong files and wrong values."""
 
 import errno
 import getpass

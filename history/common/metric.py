@@ -111,7 +111,7 @@ def fill_family(
     """Make the family of a metric and add its samples.
 
     Args:
-        samples: Pairs of the values of the labels and the value of the metric.
+        samples: Pairs. First the values of the labels, then the value of the metric.
     """
     family = make()
     for labels, value in samples:

@@ -1,4 +1,4 @@
-"""Checks that a statement that always returns a row has returned one."""
+"""Raises an error if a statement that must return a row did not return one."""
 
 from typing import TypeVar
 

@@ -65,15 +65,15 @@ def _split_steps(path: str) -> Iterator[str]:
 def _follow_steps(
     types: list[inspect.Type], steps: list[str], declared: Any
 ) -> tuple[list[inspect.Type], str | None]:
-    """Follow the path to the mistake.
+    """Return the types that are allowed where msgspec found a mistake in a decoded value.
 
     Args:
-        types: The types that are allowed at the root.
-        steps: The path. See _STEP.
-        declared: The value at the root, or None if it is not known.
+        types: The types that are allowed at the root of the value.
+        steps: The path from the root to the mistake. See _STEP.
+        declared: The whole value, or None if it is not known.
 
     Returns:
-        1. The types that are allowed where the mistake is.
+        1. The types.
         2. The dict key with the mistake in its value. If dicts are nested, the key of the innermost
            dict. None if the mistake is not in a dict, or the key is not known.
     """
@@ -100,7 +100,7 @@ def _follow_steps(
 
 
 def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
-    """Yield `types` with unions replaced by their members, and inspect.Metadata by its type."""
+    """Yield `types` with each union and each inspect.Metadata replaced by the types inside it."""
     for kind in types:
         if isinstance(kind, inspect.UnionType):
             yield from _flatten(kind.types)

@@ -87,8 +87,8 @@ class PlacePool:
                 alone.
 
         Raises:
-            BusyError: No place became free within `WAIT_S`. Raised at once if the queue, or the
-                owner's half of it, is full.
+            BusyError: No place became free within `WAIT_S`. Or requests of this owner fill half of
+                the queue. Or the queue is full, and this owner has the most requests.
         """
         waiter = _Waiter(_SingleOwner() if owner is None else owner)
         self._join_queue(waiter)
@@ -140,7 +140,7 @@ class PlacePool:
             waiter.called.set()
 
     def _count_of_owner(self, waiter: _Waiter) -> int:
-        """Return how many requests the waiter's owner has, running and waiting."""
+        """Return how many running and waiting requests have the same owner as this request."""
         queued = sum(queued_waiter.owner == waiter.owner for queued_waiter in self._queue)
         return self._held[waiter.owner] + queued
 
@@ -170,7 +170,7 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
     """Hold a place for expensive requests during the `with` block, if `is_expensive`.
 
     Raises:
-        BusyError: No place became free within WAIT_S.
+        BusyError: No place became free within WAIT_S, or the queue is full. See PlacePool.
     """
     work = deadline.get_current_work()
     if not is_expensive or work.has_place:
@@ -196,11 +196,10 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
 def count_login_request(login: object) -> Iterator[None]:
     """Count the `with` block as a request of this login.
 
-    A login may have MAX_REQUESTS_OF_LOGIN requests at a time. If it sends one more, that request
-    waits while all running requests of the login are quick. So a program that sends many cheap
-    requests in parallel gets all its answers. The waiting request is refused when a running one
-    turns out to be expensive or has lasted QUICK_S: a waiting request keeps a thread that could
-    serve other logins.
+    A login can have MAX_REQUESTS_OF_LOGIN running requests. One more request waits until a running
+    request of the login ends. So a program that sends many cheap requests in parallel gets all
+    answers. The waiting request is refused if a running request of the login is expensive or has
+    lasted QUICK_S, because a waiting request keeps a thread that could serve other logins.
 
     Raises:
         BusyError: The request is refused, after at most QUICK_S.
@@ -238,8 +237,8 @@ def meter_cost(work: RequestWork) -> Iterator[None]:
     """Take a place for expensive requests once the `with` block has computed for MAX_CHEAP_S.
 
     The time is measured from the first deadline check on, so earlier work, such as checking a
-    password, does not count. The deadline check that finds MAX_CHEAP_S exceeded takes the place. It
-    raises BusyError if no place becomes free within WAIT_S.
+    password, does not count. If a deadline check finds that the time is over, the check takes the
+    place. It raises BusyError if no place becomes free within WAIT_S.
     """
     until, earliest = math.inf, 0.0
 

@@ -42,7 +42,7 @@ class StoreCompleteness:
 
     @property
     def late(self) -> bool:
-        """Whether messages wait to be read, for longer than SILENT or for an unknown time."""
+        """Whether unread messages have waited for longer than SILENT, or for an unknown time."""
         lag = self.lag_seconds
         return bool(self.lag_messages) and (lag is None or lag > SILENT.total_seconds())
 

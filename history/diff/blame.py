@@ -18,11 +18,11 @@ V = TypeVar("V")  # the type by which the caller names a version
 
 @dataclass(slots=True)
 class _UnblamedPart:
-    """A value in the newest snapshot that contains leaves without a blamed version."""
+    """A value in the newest snapshot. At least one leaf in it has no blamed version yet."""
 
     path: str  # the pointer of the value in the newest snapshot
-    # The values inside that contain leaves without a blamed version, by key or index in the
-    # snapshot that the walk has reached. None as long as nothing in the value has changed.
+    # The values inside with leaves that have no blamed version yet, by key or index in the snapshot
+    # that the walk has reached. None as long as nothing in the value has changed.
     parts: dict[str | int, _UnblamedPart] | None = None
 
 
@@ -51,7 +51,11 @@ class BlameWalk(Generic[V]):
         return self._root is None
 
     def blame_version(self, older: Json, version: V) -> None:
-        """Blame `version` for each leaf that differs in `older`, the snapshot before `version`."""
+        """Blame `version` for the leaves that it changed, except leaves that are blamed already.
+
+        Args:
+            older: The snapshot before `version`.
+        """
         self._matcher = SimilarItemMatcher()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None
@@ -112,7 +116,7 @@ def _generate_leaves(value: Json, path: str, longest: int) -> Iterator[tuple[str
     """Generate the pointer and value of every leaf, in document order.
 
     Args:
-        longest: An object or list with a pointer of more characters is one leaf, not split further.
+        longest: An object or list is one leaf if its pointer has more characters than this.
     """
     if type(value) not in (dict, list) or not value or len(path) > longest:
         yield path, value

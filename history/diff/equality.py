@@ -1,4 +1,4 @@
-"""Compares JSON values exactly and fast, so that the walk can skip identical parts."""
+"""Compares JSON values exactly and fast, so that the diff can skip identical parts of snapshots."""
 
 from decimal import Decimal
 
@@ -29,8 +29,8 @@ def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
 def is_equal_number(old: "Json | Raw", new: "Json | Raw") -> bool:
     """Return whether both values are numbers and equal, such as 1 and 1.00.
 
-    True is not a number. Also return True for two msgspec.Raw (objects or lists that are nested too
-    deep) if their texts differ only in the notation of numbers.
+    Booleans do not count as numbers. Two msgspec.Raw (objects or lists that are nested too deep)
+    count as equal numbers if their texts are equal except for the notation of numbers.
     """
     if type(old) is Raw and type(new) is Raw:
         return exactjson.has_equal_numbers(bytes(old), bytes(new))

@@ -17,11 +17,11 @@ SHORT_POINTER = 200
 
 
 class LongPathsError(Exception):
-    """Raised if the paths of a comparison have more than MAX_PATH_CHARACTERS."""
+    """Raised if all paths of a comparison together have more than MAX_PATH_CHARACTERS."""
 
 
 def choose_pointer_limit(snapshot: Json, identity: ListIdentity) -> int:
-    """Choose how long the pointer to an object or list can be if it is split into leaves.
+    """Choose the longest pointer with which an object or list is still split into leaves.
 
     An object or list with a longer pointer is one leaf.
 

@@ -261,7 +261,10 @@ class _DiffWalk:
 
     @staticmethod
     def is_shorter_rewritten(path: str, alignment: ListAlignment, new: list[Json]) -> bool:
-        """Return whether writing the whole list is certainly shorter than moving its items."""
+        """Return whether a patch that replaces the whole list is certainly the shorter patch.
+
+        The alternative is a patch that removes, moves and adds items.
+        """
         count = len(alignment.removed) + len(alignment.moved) + alignment.source.count(-1)
         if count <= _FEW_OPERATIONS:
             return False

@@ -84,8 +84,8 @@ class PointerLookup:
 def _make_node_type(node: _PointerNode) -> Any:
     """Return the type to which msgspec decodes the JSON value at a node.
 
-    For a node with members this is a struct of the members. For a requested value it is the
-    value's declared type, and for a node that is both it is Raw.
+    This is a struct of the members for a node with members, and the declared type of the value for
+    a node at which a value is requested. For a node with members and a requested value it is Raw.
     """
     if not node.members:
         return node.value_type

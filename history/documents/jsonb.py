@@ -51,10 +51,10 @@ def count_excess_digits(text: bytes | memoryview) -> int:
 
 
 def _count_digits(text: bytes) -> int:
-    """Return an upper bound of the digits that PostgreSQL adds when it writes out the exponents.
+    """Return the most digits that PostgreSQL can add when it writes out long exponents.
 
-    Exponents of one digit are not counted. Words in strings that look like exponents, such as
-    "stage1000", are counted too.
+    An exponent is long if it has at least two digits. Words in strings that look like long
+    exponents, such as "stage1000", are counted too.
     """
     digits = 0
     for pattern in _EXPONENTS:

@@ -1,4 +1,4 @@
-"""The classes that declare a kind of documents, and the protocol of tables with sealed days."""
+"""The classes that declare a kind of documents, and the interface of tables with sealed days."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -161,4 +161,4 @@ class EntityKind:
 
     @property
     def closing(self) -> None:
-        """None, not a DayClosing: a late message can add rows to a past day of the table."""
+        """Always None, because a late message can add rows to a past day of the table."""

@@ -36,11 +36,11 @@ class AccessRecord:
     listed: bool = False  # whether the start page lists documents that this login opened before
 
     def note_read(self, applications: Iterable[str]) -> None:
-        """Note that versions of these applications or of their children were read."""
+        """Record that versions of these applications or of their children were read."""
         self.applications.update(dict.fromkeys(applications))
 
     def note_left_out(self, applications: Iterable[str]) -> None:
-        """Note that a list leaves out these applications for this viewer."""
+        """Record that a list leaves out these applications for this viewer."""
         self.hidden = tuple(dict.fromkeys((*self.hidden, *applications)))
 
 

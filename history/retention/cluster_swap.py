@@ -121,7 +121,7 @@ def split_table(connection: Connection, table: sql.Identifier) -> list[IdRange]:
 
 
 def allow_memory(connection: Connection) -> None:
-    """Let this session sort one range of ids in memory."""
+    """Raise work_mem of this session, so that it can sort the rows of an IdRange in memory."""
     connection.execute("SELECT set_config('work_mem', %s, false)", [_WORK_MEMORY])
 
 
@@ -158,9 +158,9 @@ def _begin_next(
     """Let a thread take the first item of the next stream.
 
     Returns:
-        A future with a pair as its result. The first member is a list with the item; the list is
-        empty if the stream has no items. The second member is the stream. Or None if there is no
-        next stream.
+        None if there is no next stream. Otherwise a future with a pair as its result. The first
+        member is a list with the item; the list is empty if the stream has no items. The second
+        member is the stream.
     """
     stream = next(streams, None)
     if stream is None:
@@ -187,10 +187,10 @@ def create_new_table(connection: Connection, day_table: DayTable, day: date) -> 
 def hash_rows(
     connection: Connection, entity: EntityKind, table: sql.Identifier, ranges: Iterable[IdRange]
 ) -> bytes:
-    """Return the SHA-256 of the rows in all ranges of ids, in the format of a single binary COPY.
+    """Return the SHA-256 of the bytes that a binary COPY of all rows in the ranges would give.
 
-    Runs a COPY for each range. The nodes return rows in any order, so each COPY sorts the rows in
-    the order in which they were written.
+    Instead of one COPY of all rows, there is one for each range. The nodes return rows in any
+    order, so each COPY sorts the rows in the order in which they were written.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, (*list_columns(entity), *queries.BLOCK_COLUMNS)))
     order = build_stored_order(connection, entity)

@@ -4,7 +4,7 @@ Begin with `pack_day`. It builds a new table beside the table of the day, and sw
 short transaction:
 
 - Each block is unpacked and compared with its rows before it is written.
-- The new table is read back and compared with the rows that were sent.
+- The new table is read back and compared with the rows that were written to it.
 - Triggers note the rows that change meanwhile. Under the lock of the swap both tables are proved to
   have the same versions (history.store.days.table_swap).
 
@@ -323,8 +323,8 @@ class DayRewrite:
             None if the day has too few snapshots to train a dictionary.
 
         Raises:
-            psycopg.errors.LockNotAvailable: A transaction that began before the new dictionary was
-                stored did not end within LOCK_WAIT_S. It cannot see the dictionary.
+            psycopg.errors.LockNotAvailable: A transaction that cannot see the new dictionary did
+                not end within LOCK_WAIT_S.
         """
         newest = dictionaries.load_newest_dictionary(self._connection, self._entity.table)
         if newest is not None:
@@ -505,9 +505,9 @@ class DayRewrite:
     ) -> Generator[CanonicalRow]:
         """Yield the versions of the day, range after range.
 
-        The versions are read in database sessions that do nothing else. So reading, packing and
-        writing go on at the same time, and one COPY writes all rows. Two sessions take turns if
-        there are several ranges: the nodes sort the next range while this one is packed.
+        The versions are read in database sessions that do nothing else, so that reading, packing
+        and writing go on at the same time. If there are several ranges, two sessions take turns:
+        the nodes of the cluster sort the next range while this process packs the current range.
         """
         with ExitStack() as stack:
             readers = [stack.enter_context(self._open_reader()) for _ in ranges[:2]]

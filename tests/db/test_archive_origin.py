@@ -266,7 +266,7 @@ def test_partitions_adopt_command_refuses_archived_day_with_fewer_rows_than_reco
     store: ArchiveStore,
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
-    assert "knows these rows" in run_for_day("adopt", "--why", "test")[1]
+    assert "already noted these rows" in run_for_day("adopt", "--why", "test")[1]
     replace_by_unrecorded_day(store, *make_ids("b", 3))
     code, output = run_for_day("adopt", "--why", "test")
     assert code == 2

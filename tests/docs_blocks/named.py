@@ -31,7 +31,10 @@ ONLY_PARSED: Final = (
 # The exit code of some commands in the test, and a part of their output. Others must end with 0.
 ENDS: Final = {
     "partitions adopt 2026-08-21 --entity product-instance --why"
-    " 'database restored from the backup of 2026-11-20'": (2, "the database knows these rows"),
+    " 'database restored from the backup of 2026-11-20'": (
+        2,
+        "the database has already noted these rows",
+    ),
     # The page has this command with and without --entity. The first one has restored all kinds.
     "partitions restore 2026-08-21 --entity product-instance": (2, "exists and has all rows"),
     "--version": (0, __version__),

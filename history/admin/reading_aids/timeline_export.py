@@ -129,7 +129,7 @@ def _format_count(page: TimelinePage) -> str:
 def list_file_links(
     address: str, parameters: Mapping[str, str], token: str | None
 ) -> list[tuple[str, str]]:
-    """Return pairs of a name and an address: the files in which the page can be exported."""
+    """Return the name and the address of an export of the page in each file format."""
     page = {PAGE: token} if token else {}
     names = [*((form, form.upper()) for form in FILES), ("note", _("note for the client"))]
     return [

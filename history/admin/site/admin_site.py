@@ -90,7 +90,7 @@ class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
     show_full_result_count = False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """Show the list with the plural of the model as title. Django's is wrong in Russian."""
+        """Show the list with the model's plural as title. Django's title is wrong in Russian."""
         for key in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
             try:
                 self.opts.pk.to_python(key)
@@ -178,7 +178,7 @@ class SubjectLink:
 
 
 def _wrap_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Wrap a page: count its requests for the login, and make invisible characters visible.
+    """Wrap a page: count its requests toward the limit of the login, and show invisible characters.
 
     See history.common.worker_shares and `show_invisible_characters`.
     """
@@ -405,8 +405,9 @@ class AnnalsSite(admin.AdminSite):
     def _list_models(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the models that the start page shows, each with the address of the model's list.
 
-        A model has the form that it has in `get_app_list`. A model is left out if the user may not
-        see the list, or if a screen that the user may open already links to the list.
+        Each model is a dict with the same keys as in the result of Django's `get_app_list`. A model
+        is left out if the user may not see the list, or if a screen that the user may open already
+        links to the list.
         """
         screens = {
             site_page.name for site_page in self.screens if site_page.has_permission(request.user)

@@ -357,9 +357,9 @@ def _find_unstored_fate(position: MessagePosition, partition_values: Sequence[An
 def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
     """Make the fate of a message that was read and is neither in quarantine nor in ingest_unstored.
 
-    The fate is "stored". Only from the offset `noted_from` on, ingest_unstored and the quarantine
-    have all messages that were not stored. So the fate is uncertain if the offset of the message is
-    lower, and some messages of the topic partition were not stored.
+    The fate is "stored", because a message that is not stored is noted in one of these tables. For
+    offsets below `noted_from` such a note can be missing. There the fate is uncertain if the topic
+    partition has messages that were not stored.
     """
     is_certain = not read_range.some_unstored or position.offset >= read_range.noted_from
     cause = FateCause.READ if is_certain else FateCause.READ_BEFORE_NOTES

@@ -168,7 +168,7 @@ def _format_number(number: int) -> str:
 
 
 class PossibleFateFigures(Answer, kw_only=True):
-    """How many messages of each fate might contain a version that Annals has never stored.
+    """For a traced version that is not stored: how many messages of each fate might contain it.
 
     See PossibleFates.
     """

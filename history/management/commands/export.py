@@ -177,8 +177,8 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
         limits = [f"from {since} on"] if since else []
         limits += [f"before {until}"] if until else []
         raise CommandError(
-            f"{entity.table} has no day {' and '.join(limits)}. `partitions list` shows all days "
-            "of the table.",
+            f"{entity.table} has no day in the requested range ({' and '.join(limits)}). "
+            "`partitions list` shows all days of the table.",
             returncode=2,
         )
 
@@ -186,9 +186,10 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
 def _export_days(
     command: BaseCommand, export: ExportJob, days: Sequence[ExportDay], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Export the days. Return the numbers of days and rows, failed days, and unreadable rows.
+    """Export the days. Without --json, report a failed day as soon as it fails.
 
-    Without --json, a failed day is also reported as soon as it fails.
+    Returns:
+        The number of days, the number of rows, the failed days, and the unreadable rows.
     """
     from history.management.progress import show_progress
     from history.retention.export.run import to_directory, to_stream
@@ -282,7 +283,7 @@ def _refuse_own_key() -> None:
     if settings.ANNALS.secret_key is None and not settings.ANNALS.demo:
         raise CommandError(
             "ANNALS_SECRET_KEY is missing: Annals makes the tokens of masked values with it. Set "
-            "it to the key that the web has, and export again.",
+            "it to the same value as for the web, and export again.",
             returncode=2,
         )
 

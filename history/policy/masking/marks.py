@@ -46,7 +46,7 @@ class _MarkNode:
 
     @property
     def takes_lists(self) -> bool:
-        """Whether this node can match a list: a marked path goes on with an index, `*` or `**`."""
+        """Whether this node can match a list: if an index, `*` or `**` follows in a marked path."""
         return any(name in (ANY_SEGMENT, ANY_SEGMENTS) or name.isdigit() for name in self.below)
 
 
@@ -54,8 +54,8 @@ class _MarkNode:
 class _WalkState:
     """The state of a walk through a snapshot at one value: how to mask the value and values below.
 
-    The state is computed from all nodes of the tree of marked paths with a path that matches the
-    path of the value.
+    The state is computed from all nodes in the tree of marked paths that match the path of the
+    value.
     """
 
     mark: str  # the marked path that ends at this value, or empty
@@ -155,13 +155,12 @@ def _mask_names(value: dict[str, Json], state: _WalkState, replace: ReplaceValue
 def _make_state(
     nodes: list[_MarkNode], states: dict[frozenset[int], _WalkState]
 ) -> _WalkState | None:
-    """Return the state of a walk at these nodes, or None if `nodes` is empty.
+    """Return the state of a walk at one value of a snapshot, or None if `nodes` is empty.
 
     Args:
-        nodes: The nodes that the path of the value matches. The function adds each `**` node
-            directly below one of them: the path matches it too, because `**` can stand for zero
-            segments.
-        states: All states made so far, by the ids of their nodes. The function adds new states.
+        nodes: The nodes that match the path of the value. The function appends each child `**` of a
+            node in the list, because `**` can stand for zero segments.
+        states: All states made so far, by the id() values of their nodes. New states are added.
     """
     for node in nodes:  # the list grows during the loop
         deep = node.below.get(ANY_SEGMENTS)

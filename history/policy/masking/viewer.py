@@ -16,7 +16,7 @@ MAX_REMEMBERED = 1000
 
 
 class Caller(Protocol):
-    """A login, or a program with a token of its own, with the methods of Django's user.
+    """The login of a person or a program, as an object with the methods of Django's user.
 
     The need-to-know rule gets it as the argument `user`.
     """
@@ -73,8 +73,8 @@ def has_explicit_permission(user: Caller | None, permission: str) -> bool:
 def _is_granted(user: Caller | None, permission: str, is_explicit: bool) -> bool:
     """Return whether the user has the permission.
 
-    For a login the answer is remembered for REMEMBERED_SECONDS, or until this process changes a
-    permission.
+    The answer for a row of auth_user is remembered for REMEMBERED_SECONDS, or until this process
+    changes a permission.
 
     Args:
         is_explicit: Do not count the permissions that every superuser has.

@@ -28,7 +28,7 @@ RowCallback = Callable[[ArchivedRow, bytes], None]
 
 
 def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
-    """Return the entry of a file in the manifest: the size, checksums, row count and ids.
+    """Read a file and return the entry for a manifest: the size, checksums, row count and ids.
 
     Raises:
         FileNotFoundError: The file does not exist.

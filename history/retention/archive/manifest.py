@@ -86,7 +86,7 @@ def save_manifest(store: ArchiveStore, manifest: Manifest) -> None:
 
 
 def delete_manifest(store: ArchiveStore, table: str, day: date) -> None:
-    """Delete the manifest: from then on the day is not archived. Its files stay."""
+    """Delete the manifest of a day: the day no longer counts as archived. The files stay."""
     store.delete(_build_path(table, day))
 
 
@@ -128,7 +128,9 @@ def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[Archi
                     digest.add(row[0], row[1], hash_row(row))
                     yield row
     except (OSError, pa.ArrowException) as error:
-        raise ArchiveError(f"{manifest.table} {manifest.day} cannot be read: {error}") from error
+        raise ArchiveError(
+            f"the archived files of {manifest.table} {manifest.day} cannot be read: {error}"
+        ) from error
     if (digest.rows, digest.finish()) != (manifest.rows, manifest.digest):
         raise ArchiveError(
             f"the archived rows of {manifest.table} {manifest.day} differ from those that the"

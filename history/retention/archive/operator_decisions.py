@@ -37,7 +37,8 @@ def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
         raise ArchiveError(f"{table} {day} is not in the archive")
     if noted and (noted.digest, noted.files) == (archived.digest, archived.files):
         raise ArchiveError(
-            f"the database knows these rows of {table} {day} already, so there is nothing to adopt"
+            f"the database has already noted these rows of {table} {day}, so `partitions adopt` "
+            "has nothing to do"
         )
     if noted and archived.rows < noted.rows:
         raise ArchiveError(

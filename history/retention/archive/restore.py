@@ -76,8 +76,8 @@ def _restore_rows(
     ):
         name = days.build_partition_name(table, day)
         raise ArchiveError(
-            f"{name} exists and has all rows of the archive: "
-            f"{pluralize(stored_manifest.rows, 'row')}"
+            f"nothing to restore: {name} exists and has all rows of the archive "
+            f"({pluralize(stored_manifest.rows, 'row')})"
         )
     if days.is_packed(connection, table, day):
         raise ArchiveError(f"{table} {day} is packed: run `partitions unpack {day}` first")
@@ -147,8 +147,8 @@ class _RestoreMerge:
 
     Args:
         watch: Knows which rows were added to the old table since the restore began, so that
-            `settle` compares only these. None if no old table existed, or on a cluster. Then
-            `settle` compares all rows of the old table.
+            `settle` compares only these. None on a cluster, or if the restore began without an old
+            table: `settle` then compares all rows of the old table, if there is one by then.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _RestoreMerge:
         self._watch = watch
 
     def settle(self, day_table: days.DayTable) -> None:
-        """Copy the rows that the old table got after `add_all_rows`. Prove that none is missing.
+        """Copy to the new table the rows that the old table of the day got after `add_all_rows`.
 
         Call it while all writers are locked out.
 
@@ -175,7 +175,7 @@ class _RestoreMerge:
             self._watch.settle(self._connection, self._entity, day_table)
 
     def add_all_rows(self, day_table: days.DayTable) -> None:
-        """Copy all rows of the old table.
+        """Copy the rows of the day's old table to the new table, unless the new table has them.
 
         Raises:
             ArchiveError: A row differs from the archived row with the same key.

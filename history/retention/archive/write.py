@@ -231,8 +231,8 @@ class DayArchiver:
         """Check that the archive is the one to which earlier days were archived.
 
         Raises:
-            ArchiveError: The archive has fewer rows of the day than the database noted. Or the
-                database noted nothing of the day, and the archive has none of the days that were
+            ArchiveError: The database has a note about the day, and the archive has fewer rows than
+                noted. Or there is no such note, and the archive has none of the days that were
                 archived last.
         """
         archived_day = ArchivedDay.objects.filter(table=table, day=day).first()

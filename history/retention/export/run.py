@@ -80,9 +80,9 @@ def to_directory(
 ) -> Iterator[ExportedDay]:
     """Write one file for each day, and yield each day when its file is written.
 
-    A file gets its name when it is complete. An existing file is kept if the day still has the same
-    number of rows. Rows that cannot be read are left out, and the next export writes the file
-    again. A failed day does not stop the others. Only some rows of a day are in memory at a time.
+    A file gets its name when it is finished. Rows that cannot be read are left out. An existing
+    file is kept if no rows were left out, and if the number of rows and the masked paths have not
+    changed. A failed day does not stop the export. Only some rows of a day are in memory at a time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for day in days:
