@@ -169,8 +169,8 @@ def mark_pid_file_stale(data: Path) -> None:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         if os.fstat(file.fileno()).st_uid != data.stat().st_uid:
             raise EmbeddedError(
-                f"{path} and {data} belong to different users, so PostgreSQL did not write "
-                f"{path}. Remove this file"
+                f"{path} was not written by this PostgreSQL: it belongs to another user than "
+                f"{data}. Remove {path}"
             )
         _, *further_lines = file.read().split("\n")
     process.replace_file(path, "\n".join([str(os.getpid()), *further_lines]))

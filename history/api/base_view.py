@@ -221,7 +221,7 @@ class ApiView(ReadOnlyView):
     reader: HistoryReader | None = None
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Add the header that says how the old service answered, also if the answer is an error."""
+        """Add the header that says how the old service answered, to errors of Annals too."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         state = self.reader.old_service.state if self.reader is not None else None
         if state is not None:

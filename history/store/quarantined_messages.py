@@ -63,7 +63,7 @@ class OpenMessages:
         return [message for message in self.messages if (message.entity, message.id) == (kind, id)]
 
     def list_of_application(self, kind: str, id: str) -> list[QuarantinedMessage]:
-        """Return the messages about the application `id` of the kind `kind`, and its children."""
+        """Return the messages about an application, given by its kind and id, or its children."""
         return [
             message
             for message in self.messages

@@ -23,7 +23,7 @@ SMALL_BATCH_SECONDS = 0.25
 
 
 class AdmissionVerdict(Enum):
-    """The action that the loop must take before it offers the state machine a next message."""
+    """The state machine's verdict on a message: what the loop must do before it offers the next."""
 
     HALTED = auto()
     """Admitted, but the last message halted its partition: pause it, and record the halt."""

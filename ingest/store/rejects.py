@@ -108,7 +108,7 @@ def quarantine_messages(
 
 
 def _make_row(bad_message: BadMessage, topic_id: str) -> dict[str, Any]:
-    """Return the parameters of _ADD_MESSAGE."""
+    """Return the columns of the quarantine's row for a bad message, by name."""
     message = bad_message.message
     identity, parent_and_time = identify_message(message), find_parent_and_time(message)
     return {

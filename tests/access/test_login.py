@@ -235,9 +235,10 @@ def test_login_page_names_provider_that_is_down_while_another_provider_works(
     assert is_logged_in(person, site.web)
 
 
-def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSite) -> None:
-    """The command that makes the link does not have ANNALS_SECRET_KEY and ANNALS_HOME of the web
-    process."""
+def test_break_glass_link_opens_in_web_process_that_has_only_its_database_rights(
+    site: TwoProviderSite,
+) -> None:
+    """The command that makes the link has neither the secret key nor the ANNALS_HOME of the web."""
     elsewhere = {"ANNALS_HOME": str(site.web.folder / "elsewhere"), "ANNALS_SECRET_KEY": ""}
     printed = site.web.run_command("breakglass", "breakglass", **elsewhere)
     assert not (site.web.folder / "elsewhere").exists()

@@ -154,7 +154,7 @@ def test_day_is_not_dropped_when_somebody_replaced_the_archived_rows_of_the_day(
     read_refusal(store)
 
 
-def test_archived_day_is_accepted_when_run_was_killed_before_recording_it(
+def test_next_run_accepts_archived_day_that_a_killed_run_did_not_record(
     store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, *make_ids("b", 12))

@@ -55,7 +55,7 @@ def test_values_of_earlier_queries_are_yielded_before_error_of_later_query_is_ra
         next(values)
 
 
-def test_query_started_ahead_is_cancelled_when_caller_stops_reading(
+def test_query_of_next_stream_is_cancelled_when_caller_stops_reading(
     readers: list[Connection],
 ) -> None:
     """Without the cancellation the caller would wait for an hour."""

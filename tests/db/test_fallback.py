@@ -353,7 +353,7 @@ def test_version_of_old_service_is_shown_once_when_consumer_stores_it_meanwhile(
     assert pending == []
 
 
-def test_error_for_missing_version_names_old_service_when_it_does_not_answer(
+def test_missing_version_error_says_that_the_old_service_does_not_answer(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 503

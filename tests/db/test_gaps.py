@@ -213,7 +213,7 @@ def test_gap_run_reads_day_again_after_its_table_was_recreated(committed: Store)
     assert list_open_gaps() == []
 
 
-def test_version_gap_can_end_at_largest_version_number(committed: Store) -> None:
+def test_version_gap_can_end_before_largest_number_that_the_column_holds(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 2**31 - 1, {}, 1)
     run_gaps()

@@ -312,8 +312,8 @@ def test_swap_is_refused_when_old_and_new_table_have_different_numbers_of_versio
 def test_trigger_left_by_killed_run_does_not_stop_inserts_and_is_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """The trigger notes each insert in the table of ChangedRow. The consumer's login can insert,
-    although it has no right to write that table or to read a partition of the table of versions."""
+    """The trigger notes each insert in the table of ChangedRow. The consumer's login can insert
+    versions, although it may neither write that table nor read a partition of the versions."""
     call_command("grants", "--apply", verbosity=0)
     with (
         pytest.raises(KeyboardInterrupt),

@@ -1,6 +1,6 @@
 """Code blocks and commands of the documentation that the tests in this folder treat specially.
 
-The tests do not run some of them, run some of them last, or expect an exit code other than 0.
+Some are not run, some are run last, and some must exit with a code other than 0.
 """
 
 from typing import Final

@@ -214,7 +214,9 @@ def test_client_that_delivers_nothing_while_brokers_answer_is_replaced(
     assert consumers.run_command("ledger").returncode == 0
 
 
-def test_client_of_brokers_is_destroyed_only_after_its_last_answer(broker: KafkaServer) -> None:
+def test_kafka_client_is_destroyed_only_after_last_answer_of_the_brokers(
+    broker: KafkaServer,
+) -> None:
     """librdkafka can abort the process if the answer arrives while the client is destroyed."""
     request = Brokers(broker.get_bootstrap_servers(), {}).ask_topics(["any"])
     assert request.get_states().missing == ("any",)

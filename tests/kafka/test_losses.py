@@ -30,7 +30,7 @@ RETENTION_SETTINGS = {
 
 @pytest.fixture
 def topics() -> list[str]:
-    """No topics. A test of this module creates a topic with RETENTION_SETTINGS."""
+    """Return no topics: each test of this module creates its topic, with RETENTION_SETTINGS."""
     return []
 
 

@@ -148,9 +148,9 @@ def is_finished(events: EventSender) -> bool:
 
 
 def check_events(events: EventSender) -> EventReport:
-    """Assert that the events of a key were processed once, in order, up to the first dead letter.
+    """Assert that each key's events were processed once, in order, up to its first dead letter.
 
-    Return the numbers of these events.
+    Return how many events there were of each kind.
     """
     processed: dict[str, list[int]] = {}
     for key, n in consumers.list_effects():

@@ -470,7 +470,7 @@ def process_in_thread() -> None:
     connection.close()
 
 
-def test_sessions_set_isolation_and_string_syntax_independently_of_defaults(
+def test_inbox_sessions_do_not_depend_on_settings_of_the_database(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong_defaults = {

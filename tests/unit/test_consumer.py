@@ -230,8 +230,8 @@ def test_fingerprint_of_message_changes_when_any_of_its_fields_changes(
     assert not LastMessage.from_message(MESSAGE).is_same(structs.replace(MESSAGE, **change))
 
 
-def test_end_offset_is_ignored_when_topic_was_recreated_after_the_request_for_it() -> None:
-    """A truncated log counts as the same topic, because the topic keeps its id."""
+def test_end_offset_requested_before_topic_was_recreated_is_ignored() -> None:
+    """After a truncation of the log the end offset counts, because the topic keeps its id."""
     result = Positions()
     claims = [
         Claim(TopicPartition("mine", "new", 0), 1, 0, 0, False, 0),

@@ -368,7 +368,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def offer_message(
         self, member: ModelledConsumer, partition: KafkaPartition, offset: int
     ) -> bool:
-        """Offer a message to the consumer. If the filling batch is full, launch the batch first.
+        """Offer a message to the consumer. If its current batch is full, write that batch first.
 
         Return False if the consumer does not admit the message. Kafka delivers it again later.
         """

@@ -94,8 +94,8 @@ def get_latest_run() -> GapRun | None:
 def _close_expired(window: Window, edge: datetime, now: datetime, last_run: GapRun | None) -> int:
     """Close the gaps that retention has reached, and return how many were closed.
 
-    Also delete the notes of earlier runs about days before the window, and the gaps that have been
-    closed for longer than the window.
+    Also delete what earlier runs stored about days before the window, and the gaps that were closed
+    before the window began.
 
     Args:
         edge: Versions before this moment may have been removed by retention.

@@ -220,9 +220,9 @@ def _copy_rows(
     Args:
         select: The select list of plain rows: all columns except the snapshot, then a value of the
             type `last_type`, such as the snapshot as text or a hash.
-        convert: Called for each version in a block, with a row whose values are the columns of
-            `select`, except that the last value is the snapshot. Returns the row to yield. If
-            `convert` is None, the row with the snapshot is yielded.
+        convert: Does for a version in a block what `select` does for a plain row: it is called with
+            a row that has the snapshot as last value, and returns a row that has a value of
+            `last_type` there. None: the snapshot stays.
     """
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,

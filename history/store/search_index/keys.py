@@ -140,7 +140,7 @@ def _generate_keys(record: Record, values: KeyValues) -> Iterator[SearchKeyId]:
 
 
 def list_stored_values(text: str) -> list[str]:
-    """Return the Unicode forms in which search_key can have a text, the normalized form first.
+    """Return the Unicode forms in which the table `search_key` can have a text, normalized first.
 
     Earlier releases stored values without normalizing them.
     """

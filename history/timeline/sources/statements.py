@@ -570,8 +570,9 @@ def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = ""
 
     Args:
         names: The columns by which rows are sorted.
-        kind: The index in ENTITIES of the kind of all rows, as SQL. It stands for the column
-            "kind", which the tables do not have. Needed only if `names` has "kind".
+        kind: SQL that replaces the column "kind", which the tables do not have: all rows have the
+            same kind, and the SQL is the index of this kind in ENTITIES. Needed only if `names` has
+            "kind".
 
     Returns:
         The SQL for each placeholder of the statement.
