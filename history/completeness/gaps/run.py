@@ -95,7 +95,7 @@ def _close_expired(window: Window, edge: datetime, now: datetime, last_run: GapR
     """Close the gaps that retention has reached, and return how many were closed.
 
     Also delete what earlier runs stored about days before the window, and the gaps that were closed
-    before the window began.
+    longer ago than the window is long.
 
     Args:
         edge: Versions before this moment may have been removed by retention.
