@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 from django.db import connection
+from psycopg import sql
 
 from history.common import clock
 from history.kinds.entities import CHILDREN, get_root
@@ -22,6 +23,7 @@ from history.store import change_indexes
 from history.store.days import days
 from history.store.days.days import DayState
 from history.store.days.window import Window
+from history.store.distribution import disk_use
 from history.store.distribution.disk_use import measure_disk_use
 from tests.citus.cluster import Citus
 from tests.db.partitioned import execute_plans
@@ -171,6 +173,21 @@ def test_filled_table_replaces_empty_day_on_all_nodes(distributed: Citus) -> Non
     assert (part.rows, part.bytes) == (100, usage.bytes)
     connection.close()
     days.drop_partition(plain, TABLE, OLD)
+
+
+def test_shard_that_is_dropped_while_it_is_measured_counts_as_empty(distributed: Citus) -> None:
+    """A swap drops the old shards of a day while other commands measure the day."""
+    plain, worker = distributed.connect(), distributed.connect(1)
+    days.create_partition(plain, TABLE, OLD)
+    name = days.build_partition_name(TABLE, OLD)
+    statement = sql.SQL(disk_use._OF_NODE).format(names=sql.Literal([name]))
+    with worker.transaction():
+        worker.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        worker.execute("SELECT FROM pg_class")  # PostgreSQL takes the snapshot now
+        days.drop_partition(plain, TABLE, OLD)
+        [(tables,)] = worker.execute(statement).fetchall()
+    _, table, indexes, _, shards = tables[name]
+    assert (table, indexes, {*shards.values()}) == (0, 0, {0})
 
 
 def test_worker_node_cannot_create_day(distributed: Citus) -> None:

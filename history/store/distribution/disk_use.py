@@ -12,13 +12,14 @@ from history.store import distribution
 
 # Measures the shards on one node. The name of a shard is the table's name with a number. The text
 # for DiskUse.mark has counts of inserted rows, which PostgreSQL may update up to a minute after a
-# commit. A crash or failover resets the counts: then the other parts of the text differ.
+# commit. A crash or failover resets the counts: then the other parts of the text differ. PostgreSQL
+# returns NULL as the size of a shard that a swap drops while it is measured; it counts as empty.
 _OF_NODE: Final[LiteralString] = """
 SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
     SELECT whole.relname AS name, json_build_array(
         sum(CASE WHEN part.reltuples < 0 THEN pg_stat_get_live_tuples(part.oid)
             ELSE part.reltuples END)::bigint,
-        sum(pg_table_size(part.oid)), sum(pg_indexes_size(part.oid)),
+        coalesce(sum(pg_table_size(part.oid)), 0), coalesce(sum(pg_indexes_size(part.oid)), 0),
         string_agg(concat_ws(' ', shardid, pg_relation_filenode(part.oid),
             pg_relation_size(part.oid), pg_stat_get_tuples_inserted(part.oid)), ' '
             ORDER BY shardid)
@@ -28,7 +29,8 @@ SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
             (SELECT stats_reset FROM pg_stat_wal),
             (SELECT stats_reset FROM pg_stat_database WHERE datname = current_database()))
 ,
-        json_object_agg(shardid, pg_relation_size(part.oid) / current_setting('block_size')::int)
+        json_object_agg(shardid,
+            coalesce(pg_relation_size(part.oid), 0) / current_setting('block_size')::int)
     ) AS figures
     FROM pg_dist_shard JOIN pg_class whole ON whole.oid = logicalrelid
     JOIN pg_class part ON part.relnamespace = whole.relnamespace AND part.relkind = 'r'
