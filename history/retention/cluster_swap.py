@@ -13,7 +13,7 @@ ranges of ids, one after another in the order of the ids.
 import hashlib
 import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from datetime import date
 from itertools import islice, pairwise
@@ -145,11 +145,21 @@ def chain_streams(readers: Sequence[Connection], streams: Iterator[Generator[T]]
                     yield from first_items
                     yield from stream
         finally:
-            if upcoming is not None:  # the caller stopped early
-                for reader in readers:
-                    reader.cancel_safe()
-                with suppress(psycopg.Error):
-                    upcoming.result()[1].close()
+            if upcoming is not None:  # the caller stopped early, or the next query failed
+                _cancel(upcoming, readers)
+
+
+def _cancel(upcoming: Future[tuple[list[T], Generator[T]]], readers: Sequence[Connection]) -> None:
+    """End the query of a stream that nobody reads any more, and close the stream.
+
+    Errors are suppressed: the caller has an error already, or does not need the stream.
+    """
+    with suppress(Exception):
+        while not upcoming.done():
+            for reader in readers:
+                reader.cancel_safe()  # has no effect between two statements, so it is repeated
+            wait([upcoming], timeout=0.1)
+        upcoming.result()[1].close()
 
 
 def _begin_next(

@@ -454,7 +454,7 @@ class DayRewrite:
             distribution.use_one_connection(connection)
             new = day_table._replace(child=day_table.new)
             days.create_detached_table(connection, new, day, day_table.comment or days.MARK)
-            filled = self.fill_table(day_table, form_rows)
+            filled = self.fill_table(day_table, form_rows, [cluster_swap.ALL_IDS])
             connection.execute(sql.SQL("REINDEX TABLE {}").format(day_table.new))
             connection.execute(sql.SQL("ANALYZE {}").format(day_table.new))
             if packed:
@@ -472,15 +472,19 @@ class DayRewrite:
             self._note_form(packed)
         return _Replacement(RewriteResult(rows, before, after), filled.ratio)
 
-    def fill_table(self, day_table: DayTable, form_rows: FormRows) -> _FilledTable:
+    def fill_table(
+        self, day_table: DayTable, form_rows: FormRows, ranges: Sequence[IdRange]
+    ) -> _FilledTable:
         """Write the versions of the day to its new table. Check that the table has what was sent.
+
+        Args:
+            ranges: The ranges of ids in which the day is read, in the order of the ids.
 
         Raises:
             WrongRowsError: The new table has other rows than were sent.
             DoubledVersionError: The day has a version twice.
         """
         filled = _FilledTable()
-        ranges = self._list_id_ranges(day_table)
         with closing(self._stream_day(day_table, ranges)) as rows:
             sent_digest = self._write_rows(
                 day_table.new,
@@ -649,11 +653,15 @@ class DayRewrite:
         before = cluster_swap.measure_table(connection, day_table.child).bytes
         was_packed = days.is_packed(connection, entity.table, day)
         former_keys = cluster_swap.digest_keys(connection, day_table.child, packed=was_packed)
+        # Read the old table before the transaction begins. The transaction would hold its locks
+        # while other sessions read the table. A session that asks for ACCESS EXCLUSIVE between the
+        # two would wait for the transaction, and the readers for that session: for ever.
+        ranges = self._list_id_ranges(day_table)
 
         try:
             with connection.transaction():
                 cluster_swap.create_new_table(connection, day_table, day)
-                filled = self.fill_table(day_table, form_rows)
+                filled = self.fill_table(day_table, form_rows, ranges)
                 prove = partial(
                     self._prove_unchanged, day_table, former_keys, filled.versions, was_packed
                 )

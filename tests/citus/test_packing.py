@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from itertools import chain
@@ -20,7 +21,7 @@ from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import archive_day
 from history.retention.cluster_swap import IdRange
 from history.store.days import day_locks, days
-from history.store.days.canonical import Connection, stream_versions
+from history.store.days.canonical import CanonicalRow, Connection, stream_versions
 from history.store.days.table_swap import ChangedMeanwhileError
 from tests.citus.cluster import Citus
 from tests.citus.cluster_fixtures import own_labels, tables, transactional_db
@@ -224,6 +225,39 @@ def test_swap_of_packed_table_waits_for_session_that_reads_table_or_vacuums(
         ended[0].result()
     assert read_rows(plain, ROOT) == before
     assert days.is_packed(plain, ROOT.table, DAY)
+
+
+def test_pack_completes_when_a_session_asks_for_exclusive_lock_on_the_day_meanwhile(
+    citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session waits for the reader of the current range, and the reader of the next range waits
+    for the session. If the transaction that writes held a lock on the day, too, all would wait for
+    ever."""
+    fill(plain)
+    before = read_rows(plain, ROOT)
+    monkeypatch.setattr(cluster_swap, "RANGE_BYTES", 64 * 1024)
+    name = days.build_partition_name(ROOT.table, DAY)
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+    read_range = packing.stream_versions
+    locked: list[Future[None]] = []
+
+    def lock_day() -> None:
+        with citus.connect() as session, session.transaction():
+            session.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def read_and_lock(*arguments: Any, **options: Any) -> Iterator[CanonicalRow]:
+            for number, row in enumerate(read_range(*arguments, **options)):
+                if number == 1 and not locked:
+                    locked.append(pool.submit(lock_day))
+                    wait_until(lambda: citus.fetch_rows(waiting), "nobody waits for the day", 20)
+                yield row
+
+        monkeypatch.setattr(packing, "stream_versions", read_and_lock)
+        assert packing.pack_day(plain, ROOT, DAY).rows == len(before)
+        locked[0].result()
+    assert read_rows(plain, ROOT) == before
 
 
 def test_restore_keeps_row_that_was_written_during_the_restore(

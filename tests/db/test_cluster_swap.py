@@ -62,3 +62,20 @@ def test_query_of_next_stream_is_cancelled_when_caller_stops_reading(
     with closing(chain_queries(readers, "SELECT 1", "SELECT 2 FROM pg_sleep(3600)")) as values:
         assert next(values) == 1
     assert [reader.execute("SELECT 3").fetchone() for reader in readers] == [(3,), (3,)]
+
+
+def test_error_of_unread_stream_does_not_replace_the_exception_of_the_caller(
+    readers: list[Connection],
+) -> None:
+    """A damaged block in the next range must not hide that somebody stops the process."""
+
+    def fail() -> Generator[int]:
+        readers[1].execute("SELECT 1")
+        raise ValueError("a damaged block")
+        yield 0
+
+    first = stream_values(readers[0], "SELECT generate_series(1, 3)")
+    values = chain_streams(readers, iter([first, fail()]))
+    assert next(values) == 1
+    with pytest.raises(KeyboardInterrupt):
+        values.throw(KeyboardInterrupt())
