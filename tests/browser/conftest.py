@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from history.common import clock
 from history.kinds.entities import ROOT
 from history.models import FieldLabel, GapRun, Person, VersionGap
 from history.store.catalogue import labels
+from tests import npm
 from tests.browser.picture import launch_browser
 from tests.db.store import T0, Store
 
@@ -202,3 +204,10 @@ def log_in(page: Page, login: str) -> None:
     page.fill("#id_password", login)
     page.click("#login-form [type=submit]")
     page.wait_for_selector("#user-tools")
+
+
+@pytest.fixture(scope="session")
+def axe_source() -> str:
+    """The JavaScript of axe-core, which finds violations of accessibility."""
+    folder = npm.install_packages(Path(__file__).parent / "axe", "axe-core")
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()

@@ -1,11 +1,8 @@
 """axe-core finds no violations of accessibility rules on the screens."""
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Page
 
-from tests import npm
 from tests.browser.conftest import BrowserFaults, Open
 from tests.browser.test_screens import R1, SCREENS, W1
 
@@ -46,12 +43,6 @@ PAGES = {
         "/admin/gaps/",
     ],
 }
-
-
-@pytest.fixture(scope="module")
-def axe_source() -> str:
-    folder = npm.install_packages(Path(__file__).parent / "axe", "axe-core")
-    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
 def find_violations(page: Page, axe_source: str, language: str = "ru") -> list[str]:

@@ -344,7 +344,8 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, archive_pat
     code, output = run_export("--output", str(tmp_path))
     assert code == 2
     assert (
-        f"{days.build_partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in output
+        f"{days.build_partition_name(TABLE, FIRST)} not exported: "
+        f"the archived files of {TABLE} {FIRST} cannot" in output
     )
     assert list_files(tmp_path) == [
         f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (LAST, get_day(-2), get_day(-1))

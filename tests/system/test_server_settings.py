@@ -129,7 +129,7 @@ def test_check_finds_too_few_connections_and_missing_preloaded_library() -> None
         (fault,) = find_faults(changed, connections)
         return fault
 
-    assert "Set 141 or more" in find_only_fault(server, 138).hint
+    assert "Set it to 141 or more" in find_only_fault(server, 138).hint
     library = {**server, "session_preload_libraries": "auto_explain"}
     assert find_only_fault(library).number == 14
     hidden = {k: v for k, v in server.items() if not k.endswith("_libraries")}
