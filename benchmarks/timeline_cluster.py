@@ -25,7 +25,7 @@ from benchmarks.timeline_data import TimelineData, prepare_data
 DAYS, SHARDS = 97, 32
 # `--rows` is divided by this number, because all nodes of a test cluster share one machine.
 ROWS_DIVISOR: Final = 50
-WARM_UP, ROUNDS = 5, 20
+WARM_UP, ROUNDS = 20, 60
 
 Figures = dict[str, Any]
 
