@@ -3,9 +3,9 @@
 import os
 import shlex
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,9 @@ Address = tuple[str, int]  # host and port
 _PREPARED = """
 SELECT count(*)::int FROM pg_prepared_xacts
 WHERE gid LIKE 'citus%' AND database = current_database()
+"""
+_WAITS_FOR_STANDBY = """
+SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'SyncRep'
 """
 _WORKERS = """
 SELECT nodename, nodeport::int FROM pg_dist_node
@@ -123,8 +126,11 @@ class Nodes:
         setting a moment after it was changed: this method returns when a commit really waits.
         """
         self.alter_system(node, "ALTER SYSTEM SET synchronous_standby_names TO 'nobody'")
-        with psycopg.connect(self.get_url(node), autocommit=True) as probe:
-            wait_until(lambda: _is_commit_waiting(probe), f"commits on {node} do not wait")
+        with (
+            psycopg.connect(self.get_url(node), autocommit=True) as probe,
+            psycopg.connect(self.get_url(node), autocommit=True) as watcher,
+        ):
+            wait_until(lambda: _is_commit_waiting(probe, watcher), f"commits on {node} do not wait")
 
     def let_commits_return(self, node: Address) -> None:
         """Undo `make_commits_hang`."""
@@ -145,21 +151,19 @@ class Nodes:
         )
 
 
-def _is_commit_waiting(connection: psycopg.Connection[Any]) -> bool:
-    """Commit a transaction, and return whether the commit got no answer within half a second."""
-    answered = threading.Event()
+def _is_commit_waiting(probe: psycopg.Connection[Any], watcher: psycopg.Connection[Any]) -> bool:
+    """Commit a transaction on `probe`, and return whether the commit waits for a standby.
 
-    def cancel_late_commit() -> None:
-        if not answered.wait(0.5):
-            connection.cancel_safe()
-
-    canceller = threading.Thread(target=cancel_late_commit)
-    canceller.start()
-    began = time.monotonic()
-    connection.execute("SELECT pg_logical_emit_message(true, 'probe', '')")
-    answered.set()
-    canceller.join()
-    return time.monotonic() - began >= 0.5
+    A commit that waits is cancelled. `watcher` is a second connection to the same node.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        commit = pool.submit(probe.execute, "SELECT pg_logical_emit_message(true, 'probe', '')")
+        while not commit.done():
+            if watcher.execute(_WAITS_FOR_STANDBY, [probe.info.backend_pid]).fetchone():
+                probe.cancel_safe()
+                return True
+            time.sleep(0.01)
+    return False
 
 
 def parse_address(url: str) -> Address:
