@@ -161,7 +161,7 @@ def _wait_until(condition: Callable[[], bool], part: str) -> None:
     end = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"not reached within {WAIT_S:g} s: '{part}'")
+            raise RuntimeError(f"'{part}' did not happen within {WAIT_S:g} s")
         time.sleep(0.01)
 
 

@@ -52,50 +52,50 @@ def list_jobs() -> Iterator[CronJob]:
     code = run.exit_code if run else 0
     words = {0: done_text, 1: gettext("not everything yet; the next run tries again")}
     yield CronJob(
-        "annals partitions maintain",
-        _("creates, archives, drops and seals days"),
-        "AnnalsMaintainFails",
-        run.started_at if run else None,
-        words.get(code, gettext("failed")),
-        code == 2,
+        command="annals partitions maintain",
+        purpose=_("creates, archives, drops and seals days"),
+        runbook="AnnalsMaintainFails",
+        ran=run.started_at if run else None,
+        outcome=words.get(code, gettext("failed")),
+        failed=code == 2,
     )
     retry = JobRun.objects.filter(name=JobRun.RETRY).first()
     yield CronJob(
-        f"annals {JobRun.RETRY}",
-        _("retries quarantined messages; handles requests from screens"),
-        "AnnalsQuarantine",
-        retry.started_at if retry else None,
-        (retry and describe_outcome(retry.outcome)) or gettext("nothing was due"),
+        command=f"annals {JobRun.RETRY}",
+        purpose=_("retries quarantined messages; handles requests from screens"),
+        runbook="AnnalsQuarantine",
+        ran=retry.started_at if retry else None,
+        outcome=(retry and describe_outcome(retry.outcome)) or gettext("nothing was due"),
     )
     gaps = gap_runs.get_latest_run()
     yield CronJob(
-        "annals gaps",
-        _("looks for versions that never arrived"),
-        "AnnalsGapsUnknown",
-        gaps.started_at if gaps else None,
-        done_text,
+        command="annals gaps",
+        purpose=_("looks for versions that never arrived"),
+        runbook="AnnalsGapsUnknown",
+        ran=gaps.started_at if gaps else None,
+        outcome=done_text,
     )
     if verified := list(load_latest_checks()):
         faults = sum(count or 0 for _table, _began, count in verified)
         is_unverified = all(count is None for _table, _began, count in verified)
         verify_text = gettext("not yet") if is_unverified else gettext("days that differ: {n}")
         yield CronJob(
-            "annals partitions verify",
-            _("compares sealed days with their seals"),
-            "AnnalsVerifyMissing",
-            min(began for _table, began, _count in verified),
-            verify_text.format(n=faults),
-            faults > 0,
+            command="annals partitions verify",
+            purpose=_("compares sealed days with their seals"),
+            runbook="AnnalsVerifyMissing",
+            ran=min(began for _table, began, _count in verified),
+            outcome=verify_text.format(n=faults),
+            failed=faults > 0,
         )
     archived = ArchivedDay.objects.aggregate(
         days=Count("id"), faulty=Count("id", filter=~Q(fault="")), oldest=Min("checked_at")
     )
     if settings.ANNALS.archive_url and archived["days"]:
         yield CronJob(
-            "annals partitions verify --archive",
-            _("reads the archived files; time of the oldest check"),
-            "AnnalsArchiveUnchecked",
-            archived["oldest"],
-            gettext("damaged days: {n}").format(n=archived["faulty"]),
-            archived["faulty"] > 0,
+            command="annals partitions verify --archive",
+            purpose=_("reads the archived files; time of the oldest check"),
+            runbook="AnnalsArchiveUnchecked",
+            ran=archived["oldest"],
+            outcome=gettext("damaged days: {n}").format(n=archived["faulty"]),
+            failed=archived["faulty"] > 0,
         )
